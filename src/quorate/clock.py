@@ -1,0 +1,83 @@
+"""The only reader of time: everything else is handed a Clock, or the reading itself.
+
+Invariants
+    * `now()` is monotonic: it has nothing to do with the wall clock, which may jump.
+    * ManualClock moves only when a test moves it, so a test owns every expiry and every age.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import time
+from typing import Protocol
+
+__all__ = ["Clock", "ManualClock", "SystemClock"]
+
+
+class Clock(Protocol):
+    """A monotonic reading in seconds, and a sleep that follows it."""
+
+    def now(self) -> float: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's monotonic clock."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class ManualClock:
+    """A clock that stands still until a test calls `advance` or `jump`.
+
+    >>> clock = ManualClock()
+    >>> clock.jump(5.0)
+    >>> clock.now()
+    5.0
+    """
+
+    def __init__(self, now: float = 0.0) -> None:
+        self._now = now
+        self._order = itertools.count()
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+
+    def now(self) -> float:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        wake = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), wake))
+        await wake
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass as it does when all is well: every sleeper wakes at its own moment."""
+        until = self._now + seconds
+        await _settle()
+        while self._sleepers and self._sleepers[0][0] <= until:
+            deadline, _, wake = heapq.heappop(self._sleepers)
+            self._now = max(self._now, deadline)
+            if not wake.done():
+                wake.set_result(None)
+            await _settle()
+        self._now = until
+
+    def jump(self, seconds: float) -> None:
+        """Move at once, as after a stopped process or a suspended machine: sleepers wake late.
+
+        They wake at the next `advance`, all at the new time.
+        """
+        self._now += seconds
+
+
+async def _settle() -> None:
+    # A woken sleeper runs in the next turn of the loop and usually sleeps again in that same
+    # turn; the second turn lets what it scheduled with call_soon run as well.
+    for _ in range(3):
+        await asyncio.sleep(0)

@@ -1,0 +1,185 @@
+"""The contract every engine keeps: `Store` and `WatchStream`, fully specified.
+
+What holds for every implementation
+    * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
+      next one, however many keys it changes; reads, failed requests, transactions that change
+      nothing and deletes that match nothing get none.
+    * What is acknowledged is durable, as far as the engine is; and nothing an answer or an event
+      shows can be undone by a crash.
+    * A request that raises `Rejected` changed nothing.  `Indeterminate` may have been applied.
+    * Every method may be called from many tasks at once, on the loop the store was opened on.
+      Cancelling a write leaves open whether it is applied; it is never half applied.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self, TypedDict, Unpack
+
+from quorate.store.model import (
+    DeleteResult,
+    KeyRange,
+    Keys,
+    LeaseGrant,
+    LeaseId,
+    LeaseStatus,
+    PutResult,
+    RangeResult,
+    Revision,
+    SortTarget,
+    StateHash,
+    StoreStatus,
+    Txn,
+    TxnResult,
+    WatchBatch,
+)
+
+__all__ = ["PutOptions", "RangeOptions", "Store", "WatchOptions", "WatchStream"]
+
+
+class RangeOptions(TypedDict, total=False):
+    """The options of `Store.range`; `store.model.Range` says what each does."""
+
+    at: int | None
+    limit: int | None
+    sort_by: SortTarget
+    descending: bool
+    keys_only: bool
+    count_only: bool
+    mod_revision_min: int | None
+    mod_revision_max: int | None
+    create_revision_min: int | None
+    create_revision_max: int | None
+    serializable: bool
+
+
+class PutOptions(TypedDict, total=False):
+    """The options of `Store.put`; `store.model.Put` says what each does."""
+
+    lease: int
+    prev_kv: bool
+    ignore_value: bool
+    ignore_lease: bool
+
+
+class WatchOptions(TypedDict, total=False):
+    """The options of `Store.watch`.
+
+    after: deliver what happened after this revision; None, the default, is the newest there is when
+        the watch is entered.  It may lie in the future: nothing earlier is delivered then.
+    puts, deletes: False leaves out events of that kind.
+    prev_kv: give each event the key's previous version, where that is still kept.
+    progress_s: after this many seconds without a batch, deliver one without events.
+    """
+
+    after: int | None
+    puts: bool
+    deletes: bool
+    prev_kv: bool
+    progress_s: float | None
+
+
+class WatchStream(Protocol):
+    """A watch: enter it to start, iterate for its batches, leave it to stop.
+
+    Every event is delivered exactly once, in revision order, all events of a revision in one batch,
+    with no gap between history and what happens now.  A consumer that is slow holds up nobody: past
+    a bounded buffer it is fed from history, and if that was compacted meanwhile it gets `Compacted`,
+    with the oldest revision that is kept.  The iteration never just ends: it yields or it raises.
+    """
+
+    @property
+    def keys(self) -> KeyRange: ...
+
+    @property
+    def revision(self) -> Revision:
+        """Everything up to here has been delivered: `after=stream.revision` continues exactly here."""
+        ...
+
+    def request_progress(self) -> None:
+        """Ask for a batch without events as soon as everything that happened was delivered."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    def __aiter__(self) -> Self: ...
+
+    async def __anext__(self) -> WatchBatch: ...
+
+
+class Store(Protocol):
+    """A durable, revisioned, watchable map of bytes to bytes.
+
+    Errors named here are raised besides those any method may raise: `InvalidRequest` for a request
+    that breaks a rule, `Unavailable` when the store cannot serve it, `Indeterminate` for a write whose
+    outcome is not known.
+    """
+
+    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
+        """Read keys, now or as they were.  Raises `Compacted`, `FutureRevision`."""
+        ...
+
+    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
+        """Write one key.  Raises `LeaseNotFound`, `KeyNotFound`, `NoSpace`."""
+        ...
+
+    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
+        """Remove every key of a range."""
+        ...
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        """Compare, then write and read, atomically.
+
+        Raises what its operations raise, and `DuplicateKey`; everything is checked before anything
+        is changed.
+        """
+        ...
+
+    async def compact(self, at: int) -> None:
+        """Forget history before revision `at`, which itself can still be read and watched from.
+
+        Raises `Compacted` if it was forgotten already, `FutureRevision` if it does not exist yet.
+        """
+        ...
+
+    async def grant(self, ttl_s: float, *, id: LeaseId | None = None) -> LeaseGrant:
+        """Make a lease.  Too short a time to live is raised to the least allowed.
+
+        Raises `LeaseExists` if the chosen id is taken, `NoSpace`.
+        """
+        ...
+
+    async def keep_alive(self, lease: int) -> LeaseGrant:
+        """Give the lease its full time to live again.  Raises `LeaseNotFound`."""
+        ...
+
+    async def revoke(self, lease: int) -> Revision:
+        """End the lease and delete its keys, in one revision.  Raises `LeaseNotFound`."""
+        ...
+
+    async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseStatus:
+        """How long the lease has left and, if asked, its keys in order.  Raises `LeaseNotFound`."""
+        ...
+
+    async def leases(self) -> tuple[LeaseId, ...]:
+        """The ids of all leases, in order."""
+        ...
+
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
+        """Follow the changes of a key or a range: see `WatchStream`, `WatchOptions`."""
+        ...
+
+    async def hash(self, *, at: int | None = None) -> StateHash:
+        """Digest the contents at a revision, to compare two stores."""
+        ...
+
+    async def status(self) -> StoreStatus:
+        """How the store is doing."""
+        ...

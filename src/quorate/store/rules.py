@@ -1,0 +1,220 @@
+"""What a request must be before any engine looks at its own state: sizes, shapes, no key written twice.
+
+Pure functions of the request and the limits; state-dependent checks (leases, compaction) are the
+engine's.  The facts are etcd's [server/etcdserver/api/v3rpc/key.go].
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from quorate.errors import DuplicateKey, InvalidRequest, TooLarge
+from quorate.store.model import Compare, CompareTarget, Delete, KeyRange, Keys, Op, Put, Range, Txn
+
+__all__ = [
+    "Limits",
+    "as_range",
+    "check_delete",
+    "check_lease_id",
+    "check_lease_ttl",
+    "check_put",
+    "check_range",
+    "check_txn",
+    "writes",
+]
+
+_INT64_MAX = 2**63 - 1
+
+
+class Limits(msgspec.Struct, frozen=True, gc=False):
+    """How large things may get; the defaults are etcd's where etcd has one.
+
+    request_bytes_max: keys and values of one request, added up.
+    key_bytes_max: one key.
+    txn_ops_max: compares, `then` or `otherwise` of a transaction, whichever is longest; what nested
+        transactions have comes on top of the level above them.
+    storage_bytes_max: the quota.  Past it, writes raise `NoSpace` until there is room again.
+    lease_ttl_min_s, lease_ttl_max_s: shorter is raised to the minimum, longer is refused.
+    watch_buffer_events_max, watch_buffer_bytes_max: what is kept in memory for a watcher that does not
+        read; past either it is fed from history.
+    """
+
+    request_bytes_max: int = 1_572_864
+    key_bytes_max: int = 65_536
+    txn_ops_max: int = 128
+    storage_bytes_max: int = 2 * 1024**3
+    lease_ttl_min_s: float = 2.0
+    lease_ttl_max_s: float = 9_000_000_000.0
+    watch_buffer_events_max: int = 1_000
+    watch_buffer_bytes_max: int = 1024**2
+
+
+def as_range(keys: Keys) -> KeyRange:
+    return keys if isinstance(keys, KeyRange) else KeyRange.exactly(keys)
+
+
+def check_put(op: Put, limits: Limits) -> None:
+    key_size = len(op.key)
+    if not key_size:
+        raise InvalidRequest("the key is empty. Give it at least one byte.")
+    if key_size > limits.key_bytes_max:
+        raise TooLarge(
+            "the key's size in bytes",
+            size=key_size,
+            size_max=limits.key_bytes_max,
+            setting="key_bytes_max",
+        )
+    if key_size + len(op.value) > limits.request_bytes_max:
+        raise _request_too_large(key_size + len(op.value), limits)
+    if op.ignore_value and op.value:
+        raise InvalidRequest("a put with ignore_value has a value too. Give one or the other.")
+    if op.ignore_lease and op.lease:
+        raise InvalidRequest("a put with ignore_lease names a lease too. Give one or the other.")
+
+
+def check_range(op: Range, limits: Limits) -> None:
+    _check_keys(op.keys, limits)
+    if op.limit is not None and op.limit < 1:
+        raise InvalidRequest(f"limit is {op.limit}. Give a positive one, or none for no limit.")
+    if op.at is not None and op.at < 1:
+        raise InvalidRequest(f"at is {op.at}; revisions start at 1. Leave it out for the newest.")
+
+
+def check_delete(op: Delete, limits: Limits) -> None:
+    _check_keys(op.keys, limits)
+
+
+def check_txn(txn: Txn, limits: Limits) -> None:
+    """Refuse a transaction that is too large, malformed, or writes a key twice."""
+    size = _check_level(txn, limits, limits.txn_ops_max)
+    if size > limits.request_bytes_max:
+        raise _request_too_large(size, limits)
+    # Only after the sizes are known to be small: the overlap check costs puts times deletes.
+    _written(txn.then)
+    _written(txn.otherwise)
+
+
+def check_lease_ttl(ttl_s: float, limits: Limits) -> float:
+    """The time to live that is granted for the one asked for."""
+    if not ttl_s <= limits.lease_ttl_max_s:  # also catches NaN
+        raise InvalidRequest(
+            f"a time to live of {ttl_s} s is too long; the most is {limits.lease_ttl_max_s:.0f} s."
+        )
+    return max(float(ttl_s), limits.lease_ttl_min_s)
+
+
+def check_lease_id(lease: int) -> None:
+    if not -_INT64_MAX - 1 <= lease <= _INT64_MAX or not lease:
+        raise InvalidRequest(
+            f"lease id {lease} is not possible. Give a 64-bit number other than 0, or none."
+        )
+
+
+def writes(ops: tuple[Op, ...]) -> bool:
+    """Whether carrying these out could change anything."""
+    return any(
+        (writes(op.then) or writes(op.otherwise)) if isinstance(op, Txn) else not isinstance(op, Range)
+        for op in ops
+    )
+
+
+def _request_too_large(size: int, limits: Limits) -> TooLarge:
+    return TooLarge(
+        "the request's size in bytes",
+        size=size,
+        size_max=limits.request_bytes_max,
+        setting="request_bytes_max",
+    )
+
+
+def _check_keys(keys: Keys, limits: Limits) -> int:
+    if isinstance(keys, bytes):
+        if not keys:
+            raise InvalidRequest("the key is empty. Give it a byte, or ask for a KeyRange.")
+        size = len(keys)
+    else:
+        size = max(len(keys.start), len(keys.end or b"") - 1)
+    if size > limits.key_bytes_max:
+        raise TooLarge(
+            "the key's size in bytes",
+            size=size,
+            size_max=limits.key_bytes_max,
+            setting="key_bytes_max",
+        )
+    return size
+
+
+def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
+    """Check one level and those below it; return the bytes they carry."""
+    ops_count = max(len(txn.compares), len(txn.then), len(txn.otherwise))
+    if ops_count > ops_max:
+        raise TooLarge(
+            "the transaction's number of operations",
+            size=ops_count + limits.txn_ops_max - ops_max,
+            size_max=limits.txn_ops_max,
+            setting="txn_ops_max",
+        )
+    size = sum(_check_compare(compare, limits) for compare in txn.compares)
+    for op in txn.then + txn.otherwise:
+        match op:
+            case Put():
+                check_put(op, limits)
+                size += len(op.key) + len(op.value)
+            case Delete():
+                size += _check_keys(op.keys, limits)
+            case Range():
+                check_range(op, limits)
+                size += _check_keys(op.keys, limits)
+            case Txn():
+                size += _check_level(op, limits, ops_max - ops_count)
+    return size
+
+
+def _check_compare(compare: Compare, limits: Limits) -> int:
+    size = _check_keys(compare.keys, limits)
+    on_value = compare.target is CompareTarget.VALUE
+    if on_value != isinstance(compare.operand, bytes):
+        kind = "bytes" if on_value else "a number"
+        raise InvalidRequest(
+            f"a compare of {compare.target.value} needs {kind}, not {compare.operand!r}."
+        )
+    return size + (len(compare.operand) if isinstance(compare.operand, bytes) else 8)
+
+
+def _written(ops: tuple[Op, ...]) -> tuple[set[bytes], list[KeyRange]]:
+    """The keys that `ops` put and the ranges they delete; refuses a key that would be written twice.
+
+    `then` and `otherwise` of one nested transaction may both write a key: only one of them runs.
+
+    Differs from etcd: a nested put followed by a *sibling's* nested delete of the same key is refused
+    too.  etcd refuses only the reverse order; a key would change twice in one revision.
+    """
+    puts: set[bytes] = set()
+    deletes: list[KeyRange] = []
+    for op in ops:
+        match op:
+            case Put():
+                op_puts, op_deletes = {op.key}, []
+            case Delete():
+                op_puts, op_deletes = set(), [as_range(op.keys)]
+            case Range():
+                continue
+            case Txn():
+                then_puts, then_deletes = _written(op.then)
+                otherwise_puts, otherwise_deletes = _written(op.otherwise)
+                op_puts = then_puts | otherwise_puts
+                op_deletes = then_deletes + otherwise_deletes
+        for twice in puts & op_puts:
+            raise DuplicateKey(twice)
+        _refuse_overlap(puts, op_deletes)
+        _refuse_overlap(op_puts, deletes)
+        puts |= op_puts
+        deletes += op_deletes
+    return puts, deletes
+
+
+def _refuse_overlap(puts: set[bytes], deletes: list[KeyRange]) -> None:
+    for keys in deletes:
+        for key in puts:
+            if keys.contains(key):
+                raise DuplicateKey(key)
