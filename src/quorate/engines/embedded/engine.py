@@ -1,0 +1,522 @@
+"""The embedded store: the state machine, made durable by group commit and shared with watchers.
+
+    put, txn, ...  -> State (at once, in memory)  -> the batch that is filling
+                                                         |  one SQLite transaction, one fsync
+    reads          <- State as of the newest durable <- committed -> WatchHub -> watchers
+                                                         |
+                                                     the writers' answers
+
+Invariants
+    * Nothing leaves before what it depends on is durable.  Writes are answered, and events published,
+      when their batch is.  Reads are answered as of the newest durable revision: they wait for no disk,
+      show nothing a crash could undo, and see every write that was acknowledged before they came.
+    * One batch is on its way to disk at a time; all that arrives meanwhile goes into the next.
+    * A failed commit is the end of writing: its writers get `Indeterminate` (it may be on disk), all
+      later ones `StorageFailed`, and the alarm is up.  Reads go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Unpack
+
+import msgspec
+
+from quorate.clock import Clock
+from quorate.engines.embedded.backup import BackupReport, Progress, write_backup
+from quorate.engines.embedded.journal import Batch, JournalSize
+from quorate.engines.embedded.maintenance import Maintenance
+from quorate.engines.embedded.retention import Retention
+from quorate.engines.embedded.state import State
+from quorate.engines.embedded.streams import EmbeddedWatch
+from quorate.engines.embedded.watches import WatchHub
+from quorate.engines.embedded.writer import Writer
+from quorate.errors import Indeterminate, NoSpace, Rejected, StorageFailed, StoreClosed
+from quorate.store.api import PutOptions, RangeOptions, WatchOptions
+from quorate.store.digest import Digest
+from quorate.store.model import (
+    Alarm,
+    Delete,
+    DeleteResult,
+    Keys,
+    KeyValue,
+    LeaseGrant,
+    LeaseId,
+    LeaseStatus,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Revision,
+    StateHash,
+    StoreStatus,
+    Txn,
+    TxnResult,
+)
+from quorate.store.rules import (
+    Limits,
+    as_range,
+    check_delete,
+    check_lease_id,
+    check_lease_ttl,
+    check_put,
+    check_range,
+    check_txn,
+    writes,
+)
+
+__all__ = ["EmbeddedStatistics", "EmbeddedStore"]
+
+# Work on a whole store (a digest, a backup) goes in pages, so that others get their turn.
+_PAGE_KEYS = 1000
+
+
+class EmbeddedStatistics(msgspec.Struct, frozen=True):
+    """What the engine is doing, for people and dashboards; costs nothing to take."""
+
+    revision: int
+    durable_revision: int
+    compact_revision: int
+    keys_count: int
+    leases_count: int
+    watchers_count: int
+    size_bytes: int
+    history_bytes: int
+    commits_count: int
+    garbage_count: int
+
+
+class _Commit(Batch):
+    """A batch, and who waits for it."""
+
+    __slots__ = ("revision", "waiters")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.revision: Revision = Revision(0)
+        self.waiters: list[asyncio.Future[None]] = []
+
+
+class EmbeddedStore:
+    """A `Store` in this process.  Made by `open_store`; lives on the loop it was made on."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        path: Path | None,
+        limits: Limits,
+        retention: Retention,
+        clock: Clock,
+        rng: random.Random,
+        garbage: list[KeyValue],
+    ) -> None:
+        self.path = path
+        self._state = state
+        self.limits = limits
+        self._clock = clock
+        self._rng = rng
+        self._loop = asyncio.get_running_loop()
+        self._writer: Writer  # set by `start`
+        self._hub = WatchHub(
+            state,
+            revision=state.revision,
+            events_max=limits.watch_buffer_events_max,
+            bytes_max=limits.watch_buffer_bytes_max,
+        )
+        self._streams: set[EmbeddedWatch] = set()
+        self._durable: Revision = state.revision
+        self._filling = _Commit()
+        self._committing: _Commit | None = None
+        self._flush_due = False
+        self._commits_count = 0
+        self._compacting = asyncio.Lock()
+        self._refusal: StorageFailed | None = None  # why writes are refused, for good
+        self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
+        self._closed = False
+        self._pins: dict[object, int] = {}
+        self.alarms: frozenset[Alarm] = frozenset()
+        self._maintenance = Maintenance(self, state, retention, clock, garbage)
+
+    def start(self, writer: Writer) -> None:
+        self._writer = writer
+        self._maintenance.start(writer)
+
+    # -- reading -------------------------------------------------------------------------
+
+    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
+        op = Range(keys, **options)
+        check_range(op, self.limits)
+        self._check_open()
+        return self._state.range(op, newest=self._durable)
+
+    async def backup(self, path: str | Path, *, progress: Progress | None = None) -> BackupReport:
+        """Write everything to a file that `quorate.restore` takes, while the store goes on."""
+        return await write_backup(self, Path(path), progress)
+
+    async def hash(self, *, at: int | None = None) -> StateHash:
+        digest = Digest()
+        with self.pinned(at) as revision:
+            after: bytes | None = None
+            while page := self.page(after, at=revision):
+                digest.update(page)
+                after = page[-1].key
+                await asyncio.sleep(0)
+            return StateHash(revision, self._state.compact_revision, digest.hexdigest())
+
+    def granted_leases(self) -> dict[int, float]:
+        """Every lease with its time to live."""
+        leases = self._state.leases
+        return {id: leases.remaining(id, now=self._clock.now())[0] for id in leases.ids()}
+
+    def page(self, after: bytes | None, *, at: int) -> list[KeyValue]:
+        """The next keys of a revision that is `pinned`."""
+        self._check_open()
+        return self._state.page(after, _PAGE_KEYS, at=at)
+
+    @contextmanager
+    def pinned(self, at: int | None = None) -> Iterator[Revision]:
+        """Keep auto-compaction off a revision meanwhile.  A compaction somebody asks for still goes."""
+        self._check_open()
+        op = Range(b"\0", at=at, count_only=True)
+        check_range(op, self.limits)
+        self._state.range(op, newest=self._durable)
+        revision = Revision(self._durable if at is None else at)
+        pin = object()
+        self._pins[pin] = revision
+        try:
+            yield revision
+        finally:
+            del self._pins[pin]
+
+    @property
+    def compactable(self) -> int:
+        """How far auto-compaction may go."""
+        return min(self._pins.values(), default=self._durable)
+
+    async def status(self) -> StoreStatus:
+        self._check_open()
+        state = self._state
+        return StoreStatus(
+            engine="memory" if self.path is None else "sqlite",
+            revision=self._durable,
+            compact_revision=state.compact_revision,
+            keys_count=state.keys_count,
+            leases_count=len(state.leases),
+            watchers_count=self._hub.watchers_count,
+            size_bytes=state.size_bytes,
+            size_bytes_max=self.limits.storage_bytes_max,
+            alarms=self.alarms,
+        )
+
+    def statistics(self) -> EmbeddedStatistics:
+        state = self._state
+        return EmbeddedStatistics(
+            revision=state.revision,
+            durable_revision=self._durable,
+            compact_revision=state.compact_revision,
+            keys_count=state.keys_count,
+            leases_count=len(state.leases),
+            watchers_count=self._hub.watchers_count,
+            size_bytes=state.size_bytes,
+            history_bytes=state.history_bytes,
+            commits_count=self._commits_count,
+            garbage_count=self._maintenance.garbage_count,
+        )
+
+    async def journal_size(self) -> JournalSize | None:
+        """Bytes on disk, or None where there is no disk."""
+        self._check_open()
+        return await self._writer.size()
+
+    # -- writing -------------------------------------------------------------------------
+
+    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
+        op = Put(key, value, **options)
+        check_put(op, self.limits)
+        self._check_room(len(key) + len(value))
+        try:
+            result = self._state.put(op)
+        except Rejected:
+            await self._settled()  # what it was judged by must not be undone either
+            raise
+        self._filling.changes.append(self._state.changes(result.revision))
+        await self._enlist()
+        return result
+
+    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
+        op = Delete(keys, prev_kv)
+        check_delete(op, self.limits)
+        self._check_writable()
+        before = self._state.revision
+        result = self._state.delete(op)
+        await self._changed_since(before)
+        return result
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        check_txn(txn, self.limits)
+        if not writes((txn,)):
+            self._check_open()
+            return self._state.read_txn(txn, newest=self._durable)
+        size = _put_bytes(txn)
+        if size:
+            self._check_room(size)
+        self._check_writable()
+        before = self._state.revision
+        try:
+            result = self._state.txn(txn)
+        except Rejected:
+            await self._settled()
+            raise
+        await self._changed_since(before)
+        return result
+
+    async def compact(self, at: int) -> None:
+        # One at a time, and the state learns of it when it is durable: until then everything it
+        # forgets can still be read.
+        async with self._compacting:
+            self._check_writable()
+            self._state.check_compact(at, newest=self._state.revision)
+            await self._settled()
+            self._check_writable()
+            self._filling.compact_revision = at
+            await self._enlist()
+
+    # -- leases --------------------------------------------------------------------------
+
+    async def grant(self, ttl_s: float, *, id: LeaseId | None = None) -> LeaseGrant:
+        granted_s = check_lease_ttl(ttl_s, self.limits)
+        if id is not None:
+            check_lease_id(id)
+        self._check_room(0)
+        leases = self._state.leases
+        while id is None:
+            candidate = LeaseId(self._rng.getrandbits(63))
+            if candidate and candidate not in leases:
+                id = candidate
+        try:
+            leases.grant(id, granted_s, now=self._clock.now())
+        except Rejected:
+            await self._leases_settled()
+            raise
+        self._filling.leases.append((id, granted_s))
+        await self._enlist()
+        return LeaseGrant(id, granted_s)
+
+    async def keep_alive(self, lease: int) -> LeaseGrant:
+        self._check_open()
+        try:
+            ttl_s = self._state.leases.keep_alive(lease, now=self._clock.now())
+        finally:
+            await self._leases_settled()
+        return LeaseGrant(LeaseId(lease), ttl_s)
+
+    async def revoke(self, lease: int) -> Revision:
+        self._check_writable()
+        try:
+            revision = self.end_lease(lease)
+        finally:
+            await self._settled()
+        return revision
+
+    def end_lease(self, lease: int) -> Revision:
+        """End a lease without waiting for the disk: it goes with the next commit."""
+        before = self._state.revision
+        revision = self._state.end_lease(lease)
+        self._filling.leases.append((lease, None))
+        self._stage(before)
+        self._schedule_flush()
+        return revision
+
+    async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseStatus:
+        self._check_open()
+        leases = self._state.leases
+        try:
+            ttl_s, remaining_s = leases.remaining(lease, now=self._clock.now())
+            attached = leases.keys(lease) if keys else ()
+        finally:
+            await (self._settled() if keys else self._leases_settled())
+        return LeaseStatus(LeaseId(lease), ttl_s, remaining_s, attached)
+
+    async def leases(self) -> tuple[LeaseId, ...]:
+        self._check_open()
+        ids = self._state.leases.ids()
+        await self._leases_settled()
+        return ids
+
+    async def _leases_settled(self) -> None:
+        """Returns when every grant and end of a lease is durable.
+
+        A keep-alive itself is never written (after a restart every lease has its full time again), so
+        it need not wait for the disk unless the lease itself is on its way there.
+        """
+        committing = self._committing
+        if self._filling.leases or (committing is not None and committing.leases):
+            await self._settled()
+        elif self._leases_torn and self._refusal is not None:
+            raise self._refusal
+
+    # -- watching ------------------------------------------------------------------------
+
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> EmbeddedWatch:
+        return EmbeddedWatch(self, self._hub, self._clock, as_range(keys), **options)
+
+    def enter_stream(self, stream: EmbeddedWatch) -> None:
+        self._check_open()
+        self._streams.add(stream)
+
+    def leave_stream(self, stream: EmbeddedWatch) -> None:
+        self._streams.discard(stream)
+
+    def tick_watches(self, now: float) -> None:
+        self._hub.tick(now=now)
+
+    # -- group commit --------------------------------------------------------------------
+
+    def _changed_since(self, before: int) -> Awaitable[None]:
+        """Put what changed into the batch; wait for it, or for whatever the answer has seen."""
+        if self._stage(before):
+            return self._enlist()
+        return self._settled()
+
+    def _stage(self, before: int) -> bool:
+        if self._state.revision == before:
+            return False
+        self._filling.changes.append(self._state.changes(self._state.revision))
+        return True
+
+    def _enlist(self) -> asyncio.Future[None]:
+        """Done when the batch that is filling is durable."""
+        waiter = self._loop.create_future()
+        self._filling.waiters.append(waiter)
+        self._schedule_flush()
+        return waiter
+
+    async def _settled(self) -> None:
+        """Returns when everything in memory is durable."""
+        if self._filling:
+            await self._enlist()
+        elif self._committing is not None:
+            waiter = self._loop.create_future()
+            self._committing.waiters.append(waiter)
+            await waiter
+        elif self._refusal is not None:
+            raise self._refusal
+
+    def _schedule_flush(self) -> None:
+        # Not at once: everybody whose turn it is in this round of the loop gets into the batch.
+        if not self._flush_due and self._committing is None:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        batch = self._filling
+        if self._refusal is not None or self._committing is not None or not batch:
+            return
+        batch.revision = self._state.revision
+        self._committing, self._filling = batch, _Commit()
+        self._writer.submit(batch, self._committed)
+
+    def _committed(self, error: BaseException | None, _: object) -> None:
+        batch, self._committing = self._committing, None
+        assert batch is not None
+        if error is not None:
+            self.fail(error, batch)
+            return
+        self._commits_count += 1
+        self._durable = batch.revision
+        if batch.compact_revision is not None:
+            self._state.compact(batch.compact_revision)
+            self._maintenance.wake()
+        # Events first: whoever gets its answer now may ask what others have been told.
+        self._hub.publish(batch.revision)
+        for waiter in batch.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        if self._filling:
+            self._flush()
+
+    def fail(self, error: BaseException, batch: _Commit | None = None) -> None:
+        """The journal failed: stop writing, say so, keep reading."""
+        if not isinstance(error, StorageFailed):
+            error = StorageFailed(str(self.path), error)
+        self._refusal = error
+        self.alarms |= {Alarm.STORAGE_FAILED}
+        self._leases_torn = bool(self._filling.leases or (batch is not None and batch.leases))
+        for waiter in batch.waiters if batch is not None else ():
+            if not waiter.done():
+                waiter.set_exception(Indeterminate(f"this write may be on disk or not: {error}"))
+        for waiter in self._filling.waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+        self._filling = _Commit()
+
+    # -- refusing ------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed
+
+    def _check_writable(self) -> None:
+        if self._closed:
+            raise StoreClosed
+        if self._refusal is not None:
+            raise self._refusal
+
+    def _check_room(self, size: int) -> None:
+        self._check_writable()
+        limit = self.limits.storage_bytes_max
+        if self.alarms or self._state.size_bytes + size > limit:
+            self.alarms |= {Alarm.NO_SPACE}
+            raise NoSpace(size=self._state.size_bytes, size_max=limit)
+
+    def review_space(self) -> None:
+        """Writes resume when there is room again, with some to spare so that they do not stutter."""
+        if (
+            Alarm.NO_SPACE in self.alarms
+            and self._state.size_bytes <= self.limits.storage_bytes_max * 0.95
+        ):
+            self.alarms -= {Alarm.NO_SPACE}
+
+    @property
+    def pressed_for_space(self) -> bool:
+        """Whether history should give way to data."""
+        state, limit = self._state, self.limits.storage_bytes_max
+        if Alarm.NO_SPACE in self.alarms:
+            return state.history_bytes > 0
+        return state.size_bytes > limit * 3 // 4 and state.history_bytes > limit // 20
+
+    # -- the end -------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Finish what is under way, tell every watcher, let go of the data."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._maintenance.stop()
+            if self._refusal is None:
+                await self._settled()
+        finally:
+            for stream in list(self._streams):
+                stream.store_closed()
+            await self._writer.close()
+
+
+def _put_bytes(txn: Txn) -> int:
+    """What its puts could add at most, both branches together."""
+    size = 0
+    for op in txn.then + txn.otherwise:
+        match op:
+            case Put():
+                size += len(op.key) + len(op.value)
+            case Txn():
+                size += _put_bytes(op)
+            case _:
+                pass
+    return size

@@ -1,0 +1,166 @@
+"""Housekeeping: what must happen without anybody asking.  Leases end, history is compacted, space
+returns, alarms clear.
+
+One task ticks, on the store's clock.  Compaction takes effect at once; what it leaves over is freed in
+slices, in memory (about a millisecond of the loop) and in the journal (at most `SLICE_S` of the
+writer), each slice its own transaction, with commits in between.  What a crash interrupts is found
+again when the store is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from quorate.clock import Clock
+from quorate.engines.embedded.retention import Ages, Retention
+from quorate.engines.embedded.state import State
+from quorate.engines.embedded.writer import Slice, Writer
+from quorate.errors import Rejected, Unavailable
+from quorate.store.model import Alarm, KeyValue
+
+if TYPE_CHECKING:
+    from quorate.engines.embedded.engine import EmbeddedStore
+
+__all__ = ["TICK_S", "Maintenance"]
+
+TICK_S = 0.1
+
+_TRIM_REVISIONS = 500
+_PURGE_ROWS_MAX = 10_000
+
+
+class Maintenance:
+    """The task that ticks and the task that cleans up."""
+
+    def __init__(
+        self,
+        store: EmbeddedStore,
+        state: State,
+        retention: Retention,
+        clock: Clock,
+        garbage: list[KeyValue],
+    ) -> None:
+        self._store = store
+        self._state = state
+        self._retention = retention
+        self._clock = clock
+        self._ages = None if retention.age_max_s is None else Ages(retention.age_max_s)
+        self._garbage: deque[tuple[int, bytes]] = deque((kv.mod_revision, kv.key) for kv in garbage)
+        self._work = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._writer: Writer  # set by `start`
+
+    @property
+    def garbage_count(self) -> int:
+        """Versions that nobody can read any more but that are still on disk."""
+        return len(self._garbage)
+
+    def start(self, writer: Writer) -> None:
+        self._writer = writer
+        if self._garbage or self._state.trim_pending:
+            self._work.set()
+        for work in (self._tick_forever(), self._clean_forever()):
+            task = asyncio.create_task(work)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def wake(self) -> None:
+        """There is something to clean up."""
+        self._work.set()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        # Neither task ends by itself: if one does, its error must not go unseen.
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._store.fail(error)
+
+    # -- ticking -------------------------------------------------------------------------
+
+    async def _tick_forever(self) -> None:
+        while True:
+            await self._clock.sleep(TICK_S)
+            now = self._clock.now()
+            self._store.tick_watches(now)
+            if Alarm.STORAGE_FAILED in self._store.alarms:
+                continue
+            for lease in self._state.leases.due(now=now):
+                self._store.end_lease(lease)
+            self._store.review_space()
+            target = self._compaction_due(now)
+            if target > self._state.compact_revision:
+                await self._compact(target)
+
+    def _compaction_due(self, now: float) -> int:
+        """The revision that auto-compaction should go to now; 0 if there is no need."""
+        retention, newest = self._retention, self._store.compactable
+        if not retention.enabled:
+            return 0
+        target = 0
+        if retention.revisions_max is not None:
+            # A tenth of slack, so that a busy store is not compacted at every tick.
+            oldest = max(self._state.compact_revision, 1)
+            if newest - oldest > retention.revisions_max + retention.revisions_max // 10:
+                target = newest - retention.revisions_max
+        if self._ages is not None:
+            target = max(target, self._ages.expired(newest, now=now))
+        if self._store.pressed_for_space:
+            target = newest
+        return min(target, newest)
+
+    async def _compact(self, target: int) -> None:
+        try:
+            await self._store.compact(target)
+        except (Rejected, Unavailable):
+            # Somebody compacted further meanwhile, or the disk failed and the alarm says so.
+            if target > self._state.compact_revision and Alarm.STORAGE_FAILED not in self._store.alarms:
+                raise
+
+    # -- cleaning up -----------------------------------------------------------------------
+
+    async def _clean_forever(self) -> None:
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            while self._state.trim_pending or self._garbage:
+                for _ in range(_PURGE_ROWS_MAX // _TRIM_REVISIONS):
+                    freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
+                    self._garbage.extend((kv.mod_revision, kv.key) for kv in freed)
+                    await asyncio.sleep(0)
+                    if not self._state.trim_pending:
+                        break
+                await self._purge()
+            while await self._submit(Slice([])):
+                pass
+
+    async def _purge(self) -> None:
+        garbage = self._garbage
+        if not garbage:
+            return
+        names = [garbage.popleft() for _ in range(min(_PURGE_ROWS_MAX, len(garbage)))]
+        # Neighbours on disk together: compaction frees them in the order they were replaced.
+        names.sort()
+        done = 0
+        while done < len(names):
+            result = await self._submit(Slice(names[done:]))
+            assert isinstance(result, int)
+            done += result
+
+    async def _submit(self, job: Slice) -> object:
+        ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+        def done(error: BaseException | None, result: object) -> None:
+            if ended.cancelled():
+                return
+            if error is not None:
+                ended.set_exception(error)
+            else:
+                ended.set_result(result)
+
+        self._writer.submit(job, done)
+        return await ended

@@ -1,0 +1,525 @@
+"""The MVCC state machine: every key, its history, and the leases that own keys.  All in memory.
+
+Commands come in, results go out; no clock, no IO, no asyncio, so the same commands always give the
+same state.  Making it durable is the engine's business.
+
+    _live    key -> the version that exists now
+    _keys    the keys of _live, in order
+    _past    key -> its older versions that are still kept, oldest first, deletions among them
+    _dead    the keys that exist no more but still have a past, in order
+    _log     revision -> the versions it wrote, in order, from the compaction revision on
+
+Invariants
+    * Everything about a request is checked before anything is changed: a write cannot fail halfway.
+    * A deletion is a version too: `version` 0, and always in _past.
+    * Reads take `newest`, the newest revision the reader may see; what lies beyond is as if it had not
+      happened.  The engine passes the newest *durable* revision.
+    * `compact` takes effect at once; the memory comes back through `trim`, in slices.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from operator import attrgetter
+
+from quorate.engines.embedded.leases import LeaseTable
+from quorate.engines.embedded.sorted_keys import SortedKeys
+from quorate.errors import Compacted, FutureRevision, KeyNotFound, LeaseNotFound
+from quorate.store.model import (
+    Compare,
+    CompareTarget,
+    Delete,
+    DeleteResult,
+    KeyRange,
+    Keys,
+    KeyValue,
+    OpResult,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Relation,
+    Revision,
+    SortTarget,
+    Txn,
+    TxnResult,
+)
+
+__all__ = ["FIRST_REVISION", "VERSION_OVERHEAD_BYTES", "State"]
+
+FIRST_REVISION = Revision(1)
+
+# What a kept version costs beyond its key and value, for the quota: the row's other columns on disk.
+VERSION_OVERHEAD_BYTES = 64
+
+_mod_revision = attrgetter("mod_revision")
+
+_SORT_KEYS = {target: attrgetter(target.value) for target in SortTarget}
+_COMPARED = {target: attrgetter(target.value) for target in CompareTarget}
+_MISSING = KeyValue(b"", b"", 0, 0, 0, 0)
+
+Changes = tuple[KeyValue, ...]
+
+
+class State:
+    """One store's contents.  Not thread-safe, and does not need to be."""
+
+    __slots__ = (
+        "_dead",
+        "_keys",
+        "_live",
+        "_log",
+        "_log_first",
+        "_past",
+        "_trimmed",
+        "compact_revision",
+        "history_bytes",
+        "leases",
+        "revision",
+        "size_bytes",
+    )
+
+    def __init__(self, leases: LeaseTable) -> None:
+        self.leases = leases
+        self.revision: Revision = FIRST_REVISION
+        self.compact_revision = 0
+        self.size_bytes = 0  # all kept versions
+        self.history_bytes = 0  # those of them that are not the newest of their key
+        self._live: dict[bytes, KeyValue] = {}
+        self._keys = SortedKeys()
+        self._past: dict[bytes, list[KeyValue]] = {}
+        self._dead = SortedKeys()
+        self._log: list[Changes | list[KeyValue]] = []
+        self._log_first = FIRST_REVISION + 1  # the revision of _log[0]
+        self._trimmed = 0  # the compaction revision that `trim` has finished
+
+    # -- load ----------------------------------------------------------------------------
+
+    def load(
+        self, versions: Iterable[KeyValue], *, revision: int, compact_revision: int
+    ) -> list[KeyValue]:
+        """Fill an empty state from what was kept, in the order it was written.
+
+        `revision` is the least the store's revision can be (a restore raises it).  Returns what need
+        not be kept: a compaction that was under way when the process ended goes on with these.
+        """
+        live, past, log = self._live, self._past, self._log
+        garbage: list[KeyValue] = []
+        dead: set[bytes] = set()
+        self.compact_revision = self._trimmed = compact_revision
+        self._log_first = max(compact_revision, FIRST_REVISION + 1)
+        for kv in versions:
+            key, at = kv.key, kv.mod_revision
+            if at >= self._log_first:
+                self._log_at(at).append(kv)
+            older = live.pop(key, None)
+            if at <= compact_revision:
+                # Nothing before it can be read any more: neither a version nor a deletion.
+                garbage.extend(past.pop(key, ()))
+                dead.discard(key)
+                if older is not None:
+                    garbage.append(older)
+            elif older is not None:
+                past.setdefault(key, []).append(older)
+            if kv.version:
+                dead.discard(key)
+                live[key] = kv
+            elif at < compact_revision:
+                garbage.append(kv)
+            else:
+                dead.add(key)
+                past.setdefault(key, []).append(kv)
+        for kv in live.values():
+            if kv.lease:
+                self.leases.attach(kv.lease, kv.key)
+        self.revision = Revision(max(revision, self._log_first - 1 + len(log), FIRST_REVISION))
+        while self._log_first + len(log) <= self.revision:
+            log.append(())
+        for i, entry in enumerate(log):
+            log[i] = tuple(entry)
+        self._keys = SortedKeys(live)
+        self._dead = SortedKeys(dead)
+        self.history_bytes = sum(_size(kv) for versions in past.values() for kv in versions)
+        self.size_bytes = self.history_bytes + sum(map(_size, live.values()))
+        return garbage
+
+    def _log_at(self, revision: int) -> list[KeyValue]:
+        while self._log_first + len(self._log) <= revision:
+            self._log.append([])
+        entry = self._log[revision - self._log_first]
+        assert isinstance(entry, list)
+        return entry
+
+    # -- reads ---------------------------------------------------------------------------
+
+    @property
+    def keys_count(self) -> int:
+        return len(self._live)
+
+    def range(self, op: Range, *, newest: int) -> RangeResult:
+        at = self._readable(op.at, newest)
+        keys = op.keys
+        if not isinstance(keys, bytes):
+            if not keys.is_single:
+                return self._range_many(op, keys, at, newest)
+            keys = keys.start
+        kv = self.get(keys, at)
+        if kv is None:
+            return RangeResult(Revision(newest), (), 0)
+        if op.count_only or not _passes(op, kv):
+            return RangeResult(Revision(newest), (), 1)
+        return RangeResult(Revision(newest), (_without_value(kv) if op.keys_only else kv,), 1)
+
+    def _range_many(self, op: Range, keys: KeyRange, at: int, newest: int) -> RangeResult:
+        if op.count_only:
+            return RangeResult(Revision(newest), (), self._count(keys, at))
+        by_key = op.sort_by is SortTarget.KEY
+        found = self._walk(keys, at, descending=by_key and op.descending)
+        if by_key and not _has_filters(op):
+            # In order already: a limit stops the walk, and the count need not walk at all.
+            kvs = list(islice(found, op.limit))
+            count = len(kvs) if op.limit is None or len(kvs) < op.limit else self._count(keys, at)
+            more = len(kvs) < count
+        else:
+            everything = list(found)
+            count = len(everything)
+            kvs = [kv for kv in everything if _passes(op, kv)]
+            if not by_key:
+                kvs.sort(key=_SORT_KEYS[op.sort_by], reverse=op.descending)
+            more = op.limit is not None and len(kvs) > op.limit
+            del kvs[op.limit :]
+        if op.keys_only:
+            kvs = [_without_value(kv) for kv in kvs]
+        return RangeResult(Revision(newest), tuple(kvs), count, more)
+
+    def get(self, key: bytes, at: int) -> KeyValue | None:
+        """The version of a key that was current at a kept revision."""
+        kv = self._live.get(key)
+        if kv is not None and kv.mod_revision <= at:
+            return kv
+        past = self._past.get(key)
+        if past is None:
+            return None
+        older = bisect_right(past, at, key=_mod_revision)
+        if not older:
+            return None
+        kv = past[older - 1]
+        return kv if kv.version else None
+
+    def page(self, after: bytes | None, count: int, *, at: int) -> list[KeyValue]:
+        """Up to `count` keys at a revision, following `after`: for work that goes on in slices."""
+        start = b"" if after is None else after + b"\0"
+        return list(islice(self._walk(KeyRange(start, None), self._readable(at, at)), count))
+
+    def changes(self, revision: int) -> Changes:
+        """What a kept revision wrote, in order."""
+        return self._log[revision - self._log_first]  # type: ignore[return-value]
+
+    def before(self, kv: KeyValue) -> KeyValue | None:
+        """The version that this one replaced, if there was one and it is still kept."""
+        if kv.mod_revision <= self.compact_revision:
+            return None
+        return self.get(kv.key, kv.mod_revision - 1)
+
+    def read_txn(self, txn: Txn, *, newest: int) -> TxnResult:
+        """Carry out a transaction that has only reads, as of `newest`."""
+        path = self._judge(txn, newest)
+        self._check(txn, iter(path), newest)
+        return self._run(txn, iter(path), newest)
+
+    def _readable(self, at: int | None, newest: int) -> int:
+        if at is None:
+            return newest
+        if at > newest:
+            raise FutureRevision(wanted=at, newest=newest)
+        if at < self.compact_revision:
+            raise Compacted(wanted=at, oldest=self.compact_revision)
+        return at
+
+    def _walk(self, keys: KeyRange, at: int, *, descending: bool = False) -> Iterator[KeyValue]:
+        names = self._keys.walk(keys, descending=descending)
+        if at >= self.revision:
+            live = self._live
+            return (live[key] for key in names)
+        if self._dead.count(keys):
+            names = heapq.merge(names, self._dead.walk(keys, descending=descending), reverse=descending)
+        return (kv for key in names if (kv := self.get(key, at)) is not None)
+
+    def _count(self, keys: KeyRange, at: int) -> int:
+        count = self._keys.count(keys)
+        if at >= self.revision:
+            return count
+        if self.revision - at > count:
+            return sum(1 for _ in self._walk(keys, at))
+        # A recent revision (usually the newest durable one, while later ones are on their way to
+        # disk): count what is there now and take back the few changes since.
+        changed = {
+            kv.key
+            for entry in self._log[at + 1 - self._log_first :]
+            for kv in entry
+            if keys.contains(kv.key)
+        }
+        for key in changed:
+            count += (self.get(key, at) is not None) - (key in self._live)
+        return count
+
+    # -- writes: each returns the result; what changed is `changes(revision)` ------------------
+
+    def put(self, op: Put) -> PutResult:
+        self._check_put(op)
+        revision = Revision(self.revision + 1)
+        kv, prev = self._write(op, revision)
+        self.revision = revision
+        self._log.append((kv,))
+        return PutResult(revision, prev if op.prev_kv else None)
+
+    def delete(self, op: Delete) -> DeleteResult:
+        changes: list[KeyValue] = []
+        result = self._delete(op, changes)
+        self._seal(changes)
+        return result
+
+    def txn(self, txn: Txn) -> TxnResult:
+        path = self._judge(txn, self.revision)
+        self._check(txn, iter(path), self.revision)
+        changes: list[KeyValue] = []
+        result = self._run(txn, iter(path), None, changes)
+        self._seal(changes)
+        return result
+
+    def end_lease(self, lease: int) -> Revision:
+        """End a lease and delete its keys, in one revision."""
+        changes: list[KeyValue] = []
+        for key in self.leases.end(lease):
+            self._erase(key, changes)
+        self._seal(changes)
+        return self.revision
+
+    def _write(self, op: Put, revision: int) -> tuple[KeyValue, KeyValue | None]:
+        key, value, lease = op.key, op.value, op.lease
+        prev = self._live.get(key)
+        if prev is None:
+            kv = KeyValue(key, value, revision, revision, 1, lease)
+            self._keys.add(key)
+            if key in self._past:
+                self._dead.remove(key)
+            if lease:
+                self.leases.attach(lease, key)
+        else:
+            if op.ignore_value:
+                value = prev.value
+            if op.ignore_lease:
+                lease = prev.lease
+            kv = KeyValue(key, value, prev.create_revision, revision, prev.version + 1, lease)
+            past = self._past.get(key)
+            if past is None:
+                self._past[key] = [prev]
+            else:
+                past.append(prev)
+            self.history_bytes += len(key) + len(prev.value) + VERSION_OVERHEAD_BYTES
+            if prev.lease != lease:
+                if prev.lease:
+                    self.leases.detach(prev.lease, key)
+                if lease:
+                    self.leases.attach(lease, key)
+        self._live[key] = kv
+        self.size_bytes += len(key) + len(value) + VERSION_OVERHEAD_BYTES
+        return kv, prev
+
+    def _erase(self, key: bytes, changes: list[KeyValue]) -> KeyValue:
+        prev = self._live.pop(key)
+        gone = KeyValue(key, b"", 0, self._open(changes), 0, 0)
+        self._keys.remove(key)
+        self._dead.add(key)
+        self._past.setdefault(key, []).extend((prev, gone))
+        if prev.lease:
+            self.leases.detach(prev.lease, key)
+        self.size_bytes += _size(gone)
+        self.history_bytes += _size(prev) + _size(gone)
+        changes.append(gone)
+        return prev
+
+    def _open(self, changes: list[KeyValue]) -> Revision:
+        """The revision that this transaction's changes get: taken at the first change."""
+        if not changes:
+            self.revision = Revision(self.revision + 1)
+            self._log.append(changes)
+        return self.revision
+
+    def _seal(self, changes: list[KeyValue]) -> None:
+        if changes:
+            self._log[-1] = tuple(changes)
+
+    # -- transactions --------------------------------------------------------------------
+
+    def _judge(self, txn: Txn, at: int) -> list[bool]:
+        """Which branch is taken, here and in nested transactions, in the order they are met."""
+        taken = all(self._holds(compare, at) for compare in txn.compares)
+        path = [taken]
+        for op in txn.then if taken else txn.otherwise:
+            if isinstance(op, Txn):
+                path += self._judge(op, at)
+        return path
+
+    def _holds(self, compare: Compare, at: int) -> bool:
+        keys = compare.keys
+        if isinstance(keys, bytes) or keys.is_single:
+            kv = self.get(keys if isinstance(keys, bytes) else keys.start, at)
+            return _compares(compare, kv)
+        found = self._walk(keys, at)
+        first = next(found, None)
+        return _compares(compare, first) and all(_compares(compare, kv) for kv in found)
+
+    def _check(self, txn: Txn, path: Iterator[bool], newest: int) -> None:
+        for op in txn.then if next(path) else txn.otherwise:
+            match op:
+                case Put():
+                    self._check_put(op)
+                case Range():
+                    self._readable(op.at, newest)
+                case Txn():
+                    self._check(op, path, newest)
+                case Delete():
+                    pass
+
+    def _check_put(self, op: Put) -> None:
+        if op.lease and op.lease not in self.leases:
+            raise LeaseNotFound(op.lease)
+        if (op.ignore_value or op.ignore_lease) and op.key not in self._live:
+            raise KeyNotFound(op.key)
+
+    def _run(
+        self,
+        txn: Txn,
+        path: Iterator[bool],
+        newest: int | None,
+        changes: list[KeyValue] | None = None,
+    ) -> TxnResult:
+        """Carry out the chosen branch; `newest` is None where the branch may write."""
+        taken = next(path)
+        results: list[OpResult] = []
+        for op in txn.then if taken else txn.otherwise:
+            match op:
+                case Txn():
+                    results.append(self._run(op, path, newest, changes))
+                case Range():
+                    seen = self.revision if newest is None else newest
+                    results.append(self.range(op, newest=seen))
+                case Put() | Delete():
+                    assert changes is not None
+                    results.append(self._run_one(op, changes))
+        return TxnResult(self.revision if newest is None else Revision(newest), taken, tuple(results))
+
+    def _run_one(self, op: Put | Delete, changes: list[KeyValue]) -> PutResult | DeleteResult:
+        if isinstance(op, Delete):
+            return self._delete(op, changes)
+        revision = self._open(changes)
+        kv, prev = self._write(op, revision)
+        changes.append(kv)
+        return PutResult(revision, prev if op.prev_kv else None)
+
+    def _delete(self, op: Delete, changes: list[KeyValue]) -> DeleteResult:
+        found = self._existing(op.keys)
+        gone = tuple(self._erase(key, changes) for key in found)
+        return DeleteResult(self.revision, len(gone), gone if op.prev_kv else ())
+
+    def _existing(self, keys: Keys) -> list[bytes]:
+        if isinstance(keys, bytes):
+            return [keys] if keys in self._live else []
+        return list(self._keys.walk(keys))
+
+    # -- compaction ----------------------------------------------------------------------
+
+    def check_compact(self, at: int, *, newest: int) -> None:
+        if at <= self.compact_revision:
+            raise Compacted(wanted=at, oldest=self.compact_revision)
+        if at > newest:
+            raise FutureRevision(wanted=at, newest=newest)
+
+    def compact(self, at: int) -> None:
+        """From now on nothing before `at` can be read; `trim` then frees what that leaves over."""
+        self.compact_revision = at
+
+    @property
+    def trim_pending(self) -> bool:
+        return self._trimmed < self.compact_revision
+
+    def trim(self, *, revisions_max: int) -> list[KeyValue]:
+        """Free what compaction left over, going on from the last call; return what was freed.
+
+        The events of the compaction revision itself are kept, deletions too: it can still be
+        watched from.  [etcd#19179]
+        """
+        horizon = self.compact_revision
+        count = min(revisions_max, horizon + 1 - self._log_first)
+        freed: list[KeyValue] = []
+        for revision in range(self._log_first, self._log_first + count):
+            for kv in self.changes(revision):
+                self._free_before(kv, freed, itself=not kv.version and revision < horizon)
+        if self._log_first + count > horizon:
+            self._trimmed = horizon
+            count -= 1
+        del self._log[:count]
+        self._log_first += count
+        size = sum(map(_size, freed))
+        self.size_bytes -= size
+        self.history_bytes -= size
+        return freed
+
+    def _free_before(self, kv: KeyValue, freed: list[KeyValue], *, itself: bool) -> None:
+        past = self._past.get(kv.key)
+        if past is None:
+            return
+        older = bisect_left(past, kv.mod_revision, key=_mod_revision) + itself
+        freed += past[:older]
+        del past[:older]
+        if not past:
+            del self._past[kv.key]
+            if kv.key not in self._live:
+                self._dead.remove(kv.key)
+
+
+def _size(kv: KeyValue) -> int:
+    return len(kv.key) + len(kv.value) + VERSION_OVERHEAD_BYTES
+
+
+def _without_value(kv: KeyValue) -> KeyValue:
+    return KeyValue(kv.key, b"", kv.create_revision, kv.mod_revision, kv.version, kv.lease)
+
+
+def _has_filters(op: Range) -> bool:
+    return not (
+        op.mod_revision_min is None
+        and op.mod_revision_max is None
+        and op.create_revision_min is None
+        and op.create_revision_max is None
+    )
+
+
+def _passes(op: Range, kv: KeyValue) -> bool:
+    return (
+        (op.mod_revision_min is None or kv.mod_revision >= op.mod_revision_min)
+        and (op.mod_revision_max is None or kv.mod_revision <= op.mod_revision_max)
+        and (op.create_revision_min is None or kv.create_revision >= op.create_revision_min)
+        and (op.create_revision_max is None or kv.create_revision <= op.create_revision_max)
+    )
+
+
+def _compares(compare: Compare, kv: KeyValue | None) -> bool:
+    if kv is None:
+        if compare.target is CompareTarget.VALUE:
+            return False
+        kv = _MISSING
+    actual = _COMPARED[compare.target](kv)
+    match compare.relation:
+        case Relation.EQUAL:
+            return bool(actual == compare.operand)
+        case Relation.NOT_EQUAL:
+            return bool(actual != compare.operand)
+        case Relation.LESS:
+            return bool(actual < compare.operand)
+        case Relation.GREATER:
+            return bool(actual > compare.operand)

@@ -1,0 +1,131 @@
+"""Writers: where the engine's work on the journal is done, off the event loop, one job at a time.
+
+The engine hands over a job and is told, on its loop, when it is done.  `ThreadWriter` owns a thread and
+a journal; `InstantWriter` has no journal: its jobs are done in the next turn of the loop, so that a
+store without durability behaves in every other way like one with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from quorate.engines.embedded.journal import Batch, Journal, JournalSize
+
+__all__ = ["InstantWriter", "Slice", "ThreadWriter", "Writer"]
+
+T = TypeVar("T")
+
+# Told about a job that ended: with the error that stopped it, or with what it returned.
+Done = Callable[[BaseException | None, object], None]
+
+
+class Slice:
+    """A bounded piece of housekeeping: delete these versions, or with none, give space back."""
+
+    __slots__ = ("names",)
+
+    def __init__(self, names: list[tuple[int, bytes]]) -> None:
+        self.names = names
+
+
+class Writer(Protocol):
+    """One job at a time, in order; `done` is called on the loop."""
+
+    def submit(self, job: Batch | Slice, done: Done) -> None: ...
+
+    async def size(self) -> JournalSize | None: ...
+
+    async def close(self) -> None: ...
+
+
+class InstantWriter:
+    """Nothing to write to."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def submit(self, job: Batch | Slice, done: Done) -> None:
+        result = len(job.names) if isinstance(job, Slice) else None
+        self._loop.call_soon(done, None, result)
+
+    async def size(self) -> JournalSize | None:
+        return None
+
+    async def close(self) -> None:
+        pass
+
+
+class ThreadWriter:
+    """One thread that owns the journal until it is closed.
+
+    A queue and `call_soon_threadsafe` instead of an executor: measured at one writer, where nothing
+    can be batched, the two hops cost 35 us instead of 80 us.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._journal = journal
+        self._loop = loop
+        self._failed = failed  # told of a failure that belongs to no job
+        self._jobs: queue.SimpleQueue[tuple[Callable[[], object], Done] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="quorate-journal", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Batch | Slice, done: Done) -> None:
+        journal = self._journal
+        if isinstance(job, Batch):
+            self._jobs.put((lambda: journal.commit(job), done))
+        elif job.names:
+            self._jobs.put((lambda: journal.purge(job.names), done))
+        else:
+            self._jobs.put((journal.give_back, done))
+
+    async def size(self) -> JournalSize | None:
+        return await self._ask(self._journal.size)
+
+    async def close(self) -> None:
+        """Finish what was submitted, close the journal, end the thread."""
+        try:
+            await self._ask(self._journal.close)
+        finally:
+            self._jobs.put(None)
+            self._thread.join()
+
+    async def _ask(self, job: Callable[[], T]) -> T:
+        answer: asyncio.Future[T] = self._loop.create_future()
+
+        def done(error: BaseException | None, result: object) -> None:
+            if answer.cancelled():
+                return
+            if error is not None:
+                answer.set_exception(error)
+            else:
+                answer.set_result(result)  # type: ignore[arg-type]
+
+        self._jobs.put((job, done))
+        return await answer
+
+    def _run(self) -> None:
+        tell = self._loop.call_soon_threadsafe
+        while (entry := self._jobs.get()) is not None:
+            job, done = entry
+            try:
+                result = job()
+            except Exception as error:  # noqa: BLE001  raised again on the loop
+                tell(done, error, None)
+                continue
+            tell(done, None, result)
+            # After the answer, so that only the next job waits for it, never the one that caused it.
+            try:
+                self._journal.checkpoint_if_due()
+            except Exception as error:  # noqa: BLE001  ends the store's writing
+                tell(self._failed, error)

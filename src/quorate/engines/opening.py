@@ -1,0 +1,107 @@
+"""From a URL to a store: the one way in."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from quorate.clock import Clock, SystemClock
+from quorate.engines.embedded.engine import EmbeddedStore
+from quorate.engines.embedded.journal import Journal
+from quorate.engines.embedded.leases import LeaseTable
+from quorate.engines.embedded.ownership import Ownership
+from quorate.engines.embedded.retention import Retention
+from quorate.engines.embedded.state import State
+from quorate.engines.embedded.writer import InstantWriter, ThreadWriter
+from quorate.errors import InvalidRequest
+from quorate.store.model import KeyValue
+from quorate.store.rules import Limits
+
+__all__ = ["open_store"]
+
+
+@asynccontextmanager
+async def open_store(
+    url: str,
+    *,
+    limits: Limits | None = None,
+    retention: Retention | None = None,
+    clock: Clock | None = None,
+) -> AsyncIterator[EmbeddedStore]:
+    """Open a store in this process: `memory:` (gone when it is closed) or `sqlite:PATH` (durable).
+
+    Raises `DataInUse` if another process has it, `DataUnreadable` or `FormatUnknown` if the file is
+    not one this Quorate can use.
+
+        async with quorate.open_store("sqlite:/var/lib/app/q.db") as store:
+            await store.put(b"greeting", b"hello")
+    """
+    limits, retention = limits or Limits(), retention or Retention()
+    clock = clock or SystemClock()
+    scheme, colon, rest = url.partition(":")
+    if scheme == "memory" and colon and not rest:
+        store = _make_store(State(LeaseTable(now=clock.now())), None, limits, retention, clock, [])
+        store.start(InstantWriter(asyncio.get_running_loop()))
+        try:
+            yield store
+        finally:
+            await store.close()
+    elif scheme == "sqlite" and rest:
+        path = _data_path(rest)
+        with Ownership.take(path):
+            journal, state, garbage = await asyncio.to_thread(_load, path, clock)
+            store = _make_store(state, path, limits, retention, clock, garbage)
+            store.start(ThreadWriter(journal, asyncio.get_running_loop(), failed=store.fail))
+            try:
+                yield store
+            finally:
+                await store.close()
+    else:
+        raise InvalidRequest(
+            f"{url!r} names no engine. Give memory: or sqlite:PATH, such as sqlite:/var/lib/app/q.db."
+        )
+
+
+def _data_path(text: str) -> Path:
+    # Resolved, so that two names of one file are one store to the lock.
+    return Path(text).expanduser().resolve()
+
+
+def _make_store(
+    state: State,
+    path: Path | None,
+    limits: Limits,
+    retention: Retention,
+    clock: Clock,
+    garbage: list[KeyValue],
+) -> EmbeddedStore:
+    return EmbeddedStore(
+        state,
+        path=path,
+        limits=limits,
+        retention=retention,
+        clock=clock,
+        # Lease ids double as session ids, which nobody should guess.
+        rng=random.SystemRandom(),
+        garbage=garbage,
+    )
+
+
+def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
+    journal = Journal.open(path)
+    try:
+        leases = LeaseTable(now=clock.now())
+        leases.restore(journal.leases(), now=clock.now())
+        state = State(leases)
+        garbage = state.load(
+            journal.versions(),
+            revision=journal.revision_meta("base_revision"),
+            compact_revision=journal.revision_meta("compact_revision"),
+        )
+    except BaseException:
+        journal.close()
+        raise
+    return journal, state, garbage
