@@ -97,7 +97,7 @@ def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
         leases.restore(journal.leases(), now=clock.now())
         state = State(leases)
         garbage = state.load(
-            journal.versions(),
+            journal.load(),
             revision=journal.revision_meta("base_revision"),
             compact_revision=journal.revision_meta("compact_revision"),
         )

@@ -98,8 +98,8 @@ class KeyRange(msgspec.Struct, frozen=True, gc=False):
 Keys: TypeAlias = KeyRange | bytes
 
 
-class KeyValue(msgspec.Struct, frozen=True, gc=False):
-    """One version of one key.
+class KeyValue(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """One version of one key.  (Encoded as an array, in this order, where an engine encodes it.)
 
     In a delete event only `key` and `mod_revision` say anything, and `version` is 0.
     """

@@ -15,6 +15,7 @@ __all__ = [
     "Limits",
     "as_range",
     "check_delete",
+    "check_keys",
     "check_lease_id",
     "check_lease_ttl",
     "check_put",
@@ -73,7 +74,7 @@ def check_put(op: Put, limits: Limits) -> None:
 
 
 def check_range(op: Range, limits: Limits) -> None:
-    _check_keys(op.keys, limits)
+    check_keys(op.keys, limits)
     if op.limit is not None and op.limit < 1:
         raise InvalidRequest(f"limit is {op.limit}. Give a positive one, or none for no limit.")
     if op.at is not None and op.at < 1:
@@ -81,7 +82,7 @@ def check_range(op: Range, limits: Limits) -> None:
 
 
 def check_delete(op: Delete, limits: Limits) -> None:
-    _check_keys(op.keys, limits)
+    check_keys(op.keys, limits)
 
 
 def check_txn(txn: Txn, limits: Limits) -> None:
@@ -127,7 +128,8 @@ def _request_too_large(size: int, limits: Limits) -> TooLarge:
     )
 
 
-def _check_keys(keys: Keys, limits: Limits) -> int:
+def check_keys(keys: Keys, limits: Limits) -> int:
+    """Refuse a key that cannot exist; return the bytes the key or the range takes in a request."""
     if isinstance(keys, bytes):
         if not keys:
             raise InvalidRequest("the key is empty. Give it a byte, or ask for a KeyRange.")
@@ -161,17 +163,17 @@ def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
                 check_put(op, limits)
                 size += len(op.key) + len(op.value)
             case Delete():
-                size += _check_keys(op.keys, limits)
+                size += check_keys(op.keys, limits)
             case Range():
                 check_range(op, limits)
-                size += _check_keys(op.keys, limits)
+                size += check_keys(op.keys, limits)
             case Txn():
                 size += _check_level(op, limits, ops_max - ops_count)
     return size
 
 
 def _check_compare(compare: Compare, limits: Limits) -> int:
-    size = _check_keys(compare.keys, limits)
+    size = check_keys(compare.keys, limits)
     on_value = compare.target is CompareTarget.VALUE
     if on_value != isinstance(compare.operand, bytes):
         kind = "bytes" if on_value else "a number"

@@ -11,7 +11,8 @@ watcher or cache that comes back with an old revision is told so, and reads anew
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,12 +65,15 @@ async def write_backup(
         journal = await asyncio.to_thread(_create, path, partial)
         try:
             done, after = 0, None
-            while page := store.page(after, at=revision):
+            for number in itertools.count(1):
+                page = store.page(after, at=revision)
+                if not page:
+                    break
                 after = page[-1].key
                 # A lease can have ended since; its keys, still here, go with it soon after a restore.
                 ended = {kv.lease for kv in page if kv.lease} - leases.keys()
                 leases |= dict.fromkeys(ended, store.limits.lease_ttl_min_s)
-                await asyncio.to_thread(_write_page, journal, page, digest)
+                await asyncio.to_thread(_write_page, journal, number, page, digest)
                 done += len(page)
                 if progress is not None:
                     progress(done, max(done, total))
@@ -98,54 +102,52 @@ def restore(backup: str | Path, data: str | Path, *, progress: Progress | None =
 
 
 def _copy(source: Journal, data: Path, progress: Progress | None) -> RestoreReport:
-    partial = Path(f"{data}.partial")
-    partial.unlink(missing_ok=True)
-    total = source.versions_count()
     leases = dict(source.leases())
     backup_revision = source.revision_meta("base_revision")
+    kvs = _read_backup(source)
+    # A store has one row for each revision; a backup one for each page of keys.
+    kvs.sort(key=lambda kv: kv.mod_revision)
+    rows = [
+        (revision, tuple(changes))
+        for revision, changes in itertools.groupby(kvs, key=lambda kv: kv.mod_revision)
+    ]
+    partial = Path(f"{data}.partial")
+    partial.unlink(missing_ok=True)
     target = Journal.open(partial)
     try:
-        done = 0
-        for page in _pages(source.versions()):
-            _write_page(target, page)
-            done += len(page)
+        for start in range(0, len(rows), _PAGE_ROWS):
+            target.append(rows[start : start + _PAGE_ROWS])
+            target.checkpoint_if_due()
             if progress is not None:
-                progress(done, total)
-        digest = Digest()
-        digest.update(source.versions(by_key=True))
-        if digest.hexdigest() != source.meta("digest") or done != source.meta("keys_count"):
-            raise DataUnreadable(
-                f"{source.path} is not what was backed up: {done:,} keys with digest "
-                f"{digest.hexdigest()}, expected {source.meta('keys_count'):,} with "
-                f"{source.meta('digest')}. Use another backup."
-            )
+                done = min(start + _PAGE_ROWS, len(rows))
+                progress(len(kvs) * done // len(rows), len(kvs))
         revision = backup_revision + RESTORE_STEP
         _finish(target, leases, {"base_revision": revision, "compact_revision": revision})
     except BaseException:
         _abandon(target, partial)
         raise
     _publish(target, partial, data)
-    return RestoreReport(backup_revision, revision, done, len(leases))
+    return RestoreReport(backup_revision, revision, len(kvs), len(leases))
 
 
-def _pages(kvs: Iterable[KeyValue]) -> Iterable[list[KeyValue]]:
-    page: list[KeyValue] = []
-    for kv in kvs:
-        page.append(kv)
-        if len(page) == _PAGE_ROWS:
-            yield page
-            page = []
-    if page:
-        yield page
+def _read_backup(source: Journal) -> list[KeyValue]:
+    """Everything a backup holds, once its digest shows that it is what was backed up."""
+    kvs = list(itertools.chain.from_iterable(source.read()))
+    digest = Digest()
+    digest.update(kvs)
+    if (digest.hexdigest(), len(kvs)) != (source.meta("digest"), source.meta("keys_count")):
+        raise DataUnreadable(
+            f"{source.path} is not what was backed up: {len(kvs)} keys with digest "
+            f"{digest.hexdigest()}, expected {source.meta('keys_count')} with "
+            f"{source.meta('digest')}. Use another backup."
+        )
+    return kvs
 
 
-def _write_page(journal: Journal, page: list[KeyValue], digest: Digest | None = None) -> None:
-    batch = Batch()
-    batch.changes.append(tuple(page))
-    journal.commit(batch)
+def _write_page(journal: Journal, number: int, page: list[KeyValue], digest: Digest) -> None:
+    journal.append([(number, tuple(page))])
     journal.checkpoint_if_due()
-    if digest is not None:
-        digest.update(page)
+    digest.update(page)
 
 
 def _finish(journal: Journal, leases: dict[int, float], meta: dict[str, object]) -> None:
@@ -164,8 +166,9 @@ def _create(path: Path, partial: Path) -> Journal:
 
 def _abandon(journal: Journal, partial: Path) -> None:
     # Not in a thread: when the task was cancelled, another await could be cancelled again.
-    journal.close()
-    partial.unlink(missing_ok=True)
+    journal.abandon()
+    for leftover in (partial, Path(f"{partial}-wal")):
+        leftover.unlink(missing_ok=True)
 
 
 def _publish(journal: Journal, partial: Path, path: Path) -> None:

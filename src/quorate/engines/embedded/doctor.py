@@ -77,16 +77,16 @@ def _examine_file(data: Path, progress: Progress | None) -> list[Finding]:
 def _examine_contents(journal: Journal, progress: Progress | None) -> list[Finding]:
     state = State(LeaseTable(now=0.0))
     try:
-        total = journal.versions_count()
-        versions = []
-        for kv in journal.versions():
-            versions.append(kv)
-            if progress is not None and len(versions) % 10_000 == 0:
-                progress(len(versions), total)
-        findings = [Finding(True, f"All {len(versions):,} versions have the right checksum.")]
+        total = journal.rows_count()
+        history = []
+        for changes in journal.read():
+            history.append(changes)
+            if progress is not None and len(history) % 10_000 == 0:
+                progress(len(history), total)
+        findings = [Finding(True, f"All {total:,} rows have the right checksum.")]
         state.leases.restore(journal.leases(), now=0.0)
         garbage = state.load(
-            versions,
+            history,
             revision=journal.revision_meta("base_revision"),
             compact_revision=journal.revision_meta("compact_revision"),
         )

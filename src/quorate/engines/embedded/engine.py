@@ -61,6 +61,7 @@ from quorate.store.rules import (
     Limits,
     as_range,
     check_delete,
+    check_keys,
     check_lease_id,
     check_lease_ttl,
     check_put,
@@ -363,6 +364,7 @@ class EmbeddedStore:
     # -- watching ------------------------------------------------------------------------
 
     def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> EmbeddedWatch:
+        check_keys(keys, self.limits)
         return EmbeddedWatch(self, self._hub, self._clock, as_range(keys), **options)
 
     def enter_stream(self, stream: EmbeddedWatch) -> None:

@@ -1,11 +1,13 @@
 """The journal: what makes the state durable.  SQLite, all the SQL there is, and nothing else.
 
-    versions  one row per kept version of a key, in the order of revisions (deletions have version 0)
-    leases    one row per lease
-    meta      format, kind, base_revision, compact_revision
+    log     one row per group commit: the versions it wrote, as one msgpack array, with a checksum
+    leases  one row per lease
+    meta    format, kind, base_revision, compact_revision
 
-A version is named by (revision, key): a transaction writes a key at most once.  The table is clustered
-on that, so a commit appends at one end of the file, and compaction needs no index of its own.
+One row per commit, named by its first revision, not one per key: measured, a commit of 16 puts takes
+32 us of processor instead of 93, one of 256 takes 50 us instead of 760.  The table is clustered on
+revisions, so a commit appends at one end of the file, and compaction, which knows the revisions of what
+it frees, needs no index.
 
 Invariants
     * One connection, one owner: EXCLUSIVE locking keeps every other process out, so no foreign reader
@@ -23,16 +25,18 @@ import os
 import sqlite3
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import msgspec
 
+from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
 from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
-__all__ = ["FORMAT", "SLICE_S", "Batch", "Journal", "JournalSize", "sync_directory"]
+__all__ = ["FORMAT", "SLICE_S", "Batch", "Cleaned", "Journal", "JournalSize", "sync_directory"]
 
 FORMAT = 1
 
@@ -47,28 +51,28 @@ _CHECKPOINT_BYTES = 4 * 1024**2
 _CHECKPOINT_COMMITS = 1000
 # A log that one huge transaction blew up is cut back to this.
 _WAL_BYTES_MAX = 32 * 1024**2
-# Rows in one INSERT.  One statement for many rows gives up the interpreter lock once instead of once
-# per row: with a busy event loop, executemany waits for the lock after every row.
-_INSERT_ROWS = 128
-_INSERT_COLUMNS = 8
+# A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
+# a slice.
+_ROW_VERSIONS = 512
+_ROW_BYTES = 64 * 1024
+# Rows in one statement.  Each statement gives up the interpreter lock, and with a busy event loop waits
+# for it afterwards; one for many rows waits once.
+_STATEMENT_ROWS = 128
+# Shared rows that are written anew in one go: they can be large.
+_REWRITE_ROWS = 8
 
 _SCHEMA = f"""
-CREATE TABLE versions (
-    revision INTEGER NOT NULL,
-    key BLOB NOT NULL,
-    position INTEGER NOT NULL,
-    value BLOB NOT NULL,
-    create_revision INTEGER NOT NULL,
-    version INTEGER NOT NULL,
-    lease INTEGER NOT NULL,
-    checksum INTEGER NOT NULL,
-    PRIMARY KEY (revision, key)
-) WITHOUT ROWID;
+CREATE TABLE log (revision INTEGER PRIMARY KEY, versions BLOB NOT NULL, checksum INTEGER NOT NULL);
 CREATE TABLE leases (id INTEGER PRIMARY KEY, ttl_s REAL NOT NULL);
 CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY);
 INSERT INTO meta VALUES
     ('format', {FORMAT}), ('kind', 'store'), ('base_revision', 1), ('compact_revision', 0);
 """
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
+
+Versions = tuple[KeyValue, ...]
 
 
 class Batch:
@@ -77,7 +81,7 @@ class Batch:
     __slots__ = ("changes", "compact_revision", "leases", "meta")
 
     def __init__(self) -> None:
-        self.changes: list[tuple[KeyValue, ...]] = []
+        self.changes: list[Versions] = []  # one entry per revision, in order
         self.leases: list[tuple[int, float | None]] = []  # granted with a time to live, or ended
         self.compact_revision: int | None = None
         self.meta: dict[str, object] = {}
@@ -88,6 +92,13 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.changes) or not self.only_changes
+
+
+class Cleaned(msgspec.Struct, frozen=True, gc=False):
+    """What a slice of cleaning did: how many versions it took off the list, and whether to go on."""
+
+    done: int
+    more: bool
 
 
 class JournalSize(msgspec.Struct, frozen=True, gc=False):
@@ -107,7 +118,9 @@ class Journal:
         self._db = connection
         self._logged_bytes = 0
         self._logged_commits = 0
-        self._purge_rows = 64
+        self._shared = SharedRows()
+        self._half_empty: deque[SharedRow] = deque()
+        self._clean_names = 64
         self._vacuum_pages = 16
 
     @classmethod
@@ -164,88 +177,93 @@ class Journal:
     def leases(self) -> list[tuple[int, float]]:
         return self._db.execute("SELECT id, ttl_s FROM leases ORDER BY id").fetchall()
 
-    def versions_count(self) -> int:
-        (count,) = self._db.execute("SELECT count(*) FROM versions").fetchone()
+    def rows_count(self) -> int:
+        (count,) = self._db.execute("SELECT count(*) FROM log").fetchone()
         assert isinstance(count, int)
         return count
 
-    def versions(self, *, by_key: bool = False) -> Iterator[KeyValue]:
-        """All kept versions in the order they were written, each with its checksum verified."""
-        # Stored by revision: SQLite sorts only the few rows that share one.
-        order = "key" if by_key else "revision, position"
+    def load(self) -> Iterator[Versions]:
+        """`read`, for the store that is going to write here."""
+        for revision, versions in self._read_rows():
+            self._shared.note(revision, versions)
+            yield versions
+
+    def read(self) -> Iterator[Versions]:
+        """All kept versions in the order they were written, row by row, each row verified."""
+        return (versions for _, versions in self._read_rows())
+
+    def _read_rows(self) -> Iterator[tuple[int, Versions]]:
         try:
-            rows = self._db.execute(
-                "SELECT key, value, create_revision, revision, version, lease, checksum"
-                f" FROM versions ORDER BY {order}"
-            )
-            for key, value, create_revision, revision, version, lease, checksum in rows:
-                kv = KeyValue(key, value, create_revision, revision, version, lease)
-                if _checksum(kv) != checksum:
-                    raise DataUnreadable(
-                        f"{self.path}: the row of key {key!r} at revision {revision} is damaged "
-                        f"(its checksum does not match). {_REMEDY.format(path=self.path)}"
-                    )
-                yield kv
-        except (sqlite3.Error, TypeError) as error:
+            rows = self._db.execute("SELECT revision, versions, checksum FROM log ORDER BY revision")
+            for revision, blob, checksum in rows:
+                yield revision, self._verified(revision, blob, checksum)
+        except sqlite3.Error as error:
             raise _unreadable(self.path, error) from error
+
+    def _verified(self, revision: int, blob: object, checksum: object) -> Versions:
+        if isinstance(blob, bytes) and zlib.crc32(blob) == checksum:
+            try:
+                return _decode(blob)
+            except msgspec.DecodeError as error:
+                raise _unreadable(self.path, error) from error
+        raise DataUnreadable(
+            f"{self.path}: row {revision} is damaged (its checksum does not match). "
+            f"{_REMEDY.format(path=self.path)}"
+        )
 
     # -- writing ---------------------------------------------------------------------------
 
     def commit(self, batch: Batch) -> None:
         """Make the batch durable.  Raises `StorageFailed`, and then for ever."""
-        kvs = [kv for changes in batch.changes for kv in changes]
-        if batch.only_changes and len(kvs) <= _INSERT_ROWS:
+        rows = _rows(batch.changes)
+        if batch.only_changes and len(rows) <= _STATEMENT_ROWS:
             # One statement is a transaction of its own: it saves BEGIN and COMMIT, 15 us of the
             # 180 us that a single put takes.
             with _Guard(self):
-                self._logged(self._insert(kvs))
-            return
-        with _Transaction(self):
-            size = self._insert(kvs)
-            for lease, ttl_s in batch.leases:
-                if ttl_s is None:
-                    self._db.execute("DELETE FROM leases WHERE id = ?", (lease,))
-                else:
-                    self._db.execute("INSERT INTO leases VALUES (?, ?)", (lease, ttl_s))
-            if batch.compact_revision is not None:
-                self._set_meta("compact_revision", batch.compact_revision)
-            for name, value in batch.meta.items():
-                self._set_meta(name, value)
+                size = self._write(rows)
+        else:
+            with _Transaction(self):
+                size = self._write(rows)
+                self._write_rest(batch)
         self._logged(size)
 
-    def _logged(self, size: int) -> None:
-        self._logged_bytes += size
-        self._logged_commits += 1
+    def _write_rest(self, batch: Batch) -> None:
+        for lease, ttl_s in batch.leases:
+            if ttl_s is None:
+                self._db.execute("DELETE FROM leases WHERE id = ?", (lease,))
+            else:
+                self._db.execute("INSERT INTO leases VALUES (?, ?)", (lease, ttl_s))
+        if batch.compact_revision is not None:
+            self._set_meta("compact_revision", batch.compact_revision)
+        for name, value in batch.meta.items():
+            self._set_meta(name, value)
 
-    def _insert(self, kvs: list[KeyValue]) -> int:
-        """Insert the versions, many to a statement; return the bytes of keys and values."""
+    def append(self, rows: list[tuple[int, Versions]]) -> None:
+        """Write rows as they are, outside of any store's life: for backups and restores."""
+        with _Transaction(self):
+            size = self._write(rows)
+        self._logged(size)
+
+    def _write(self, rows: list[tuple[int, Versions]]) -> int:
+        """Insert rows, or replace them, many to a statement; return their size in bytes."""
         size = 0
-        row: list[object] = []
-        position = -1
-        revision = 0
-        for count, kv in enumerate(kvs, 1):
-            position = position + 1 if kv.mod_revision == revision else 0
-            revision = kv.mod_revision
-            row += (
-                revision,
-                kv.key,
-                position,
-                kv.value,
-                kv.create_revision,
-                kv.version,
-                kv.lease,
-                _checksum(kv),
-            )
-            size += len(kv.key) + len(kv.value)
-            if count % _INSERT_ROWS == 0:
-                self._db.execute(_insert_sql(_INSERT_ROWS), row)
-                row = []
-        if row:
-            self._db.execute(_insert_sql(len(row) // _INSERT_COLUMNS), row)
+        for start in range(0, len(rows), _STATEMENT_ROWS):
+            step = rows[start : start + _STATEMENT_ROWS]
+            fields: list[object] = []
+            for revision, versions in step:
+                blob = _encode(versions)
+                fields += (revision, blob, zlib.crc32(blob))
+                size += len(blob)
+                self._shared.note(revision, versions)
+            self._db.execute(_write_sql(len(step)), fields)
         return size
 
     def _set_meta(self, name: str, value: object) -> None:
         self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
+
+    def _logged(self, size: int) -> None:
+        self._logged_bytes += size
+        self._logged_commits += 1
 
     def checkpoint_if_due(self) -> None:
         """Fold the write-ahead log back into the file when it has grown enough."""
@@ -262,25 +280,55 @@ class Journal:
 
     # -- compaction and space, in slices ------------------------------------------------------
 
-    def purge(self, names: list[tuple[int, bytes]], now: Callable[[], float] = time.monotonic) -> int:
-        """Delete as many of these versions as fit into a slice; return how many were done."""
+    def clean(self, names: list[VersionName], now: Callable[[], float] = time.monotonic) -> Cleaned:
+        """Remove what fits into a slice of these versions, which nobody needs any more."""
         started = now()
-        done, took = 0, 0.0
+        done = written = 0
         with _Transaction(self):
-            while done < len(names):
-                step = names[done : done + self._purge_rows]
-                self._db.execute(_purge_sql(len(step)), [field for name in step for field in name])
-                done += len(step)
-                took = now() - started
-                if took > SLICE_S / 2:
-                    break
+            while now() - started < SLICE_S / 2 and (done < len(names) or self._half_empty):
+                if self._half_empty:
+                    written += self._rewrite_some()
+                else:
+                    step = names[done : done + self._clean_names]
+                    written += self._let_go(step)
+                    done += len(step)
         # A step that fills the slice alone is too long; many that do not are too many statements.
-        if done <= self._purge_rows and took > SLICE_S / 2:
-            self._purge_rows = max(8, self._purge_rows // 2)
-        elif done > 4 * self._purge_rows:
-            self._purge_rows = min(1024, self._purge_rows * 2)
-        self._logged(done * _PAGE_BYTES)  # at worst, each row was on a page of its own
-        return done
+        if done == self._clean_names and now() - started > SLICE_S / 2:
+            self._clean_names = max(8, self._clean_names // 2)
+        elif done > 4 * self._clean_names:
+            self._clean_names = min(4096, self._clean_names * 2)
+        self._logged(written)
+        return Cleaned(done, done < len(names) or bool(self._half_empty))
+
+    def _let_go(self, names: list[VersionName]) -> int:
+        remove, touched = self._shared.let_go(names)
+        for row in touched:
+            if row.is_empty:
+                self._shared.remove(row)
+                remove.append(row.first)
+            elif row.is_half_empty and not row.queued:
+                row.queued = True
+                self._half_empty.append(row)
+        for start in range(0, len(remove), _STATEMENT_ROWS):
+            step = remove[start : start + _STATEMENT_ROWS]
+            self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
+        return len(remove) * _PAGE_BYTES  # at worst, each was on a page of its own
+
+    def _rewrite_some(self) -> int:
+        count = min(_REWRITE_ROWS, len(self._half_empty))
+        rows = {row.first: row for row in (self._half_empty.popleft() for _ in range(count))}
+        found = self._db.execute(
+            f"SELECT revision, versions, checksum FROM log WHERE revision IN ({_marks(count)})",
+            list(rows),
+        ).fetchall()
+        kept: list[tuple[int, Versions]] = []
+        for revision, blob, checksum in found:
+            gone = rows[revision].gone
+            versions = self._verified(revision, blob, checksum)
+            kept.append(
+                (revision, tuple(kv for kv in versions if (kv.mod_revision, kv.key) not in gone))
+            )
+        return self._write(kept)
 
     def give_back(self, now: Callable[[], float] = time.monotonic) -> bool:
         """Return a slice of unused pages to the file system; whether there are more worth it."""
@@ -326,6 +374,10 @@ class Journal:
             rows = self._db.execute("PRAGMA integrity_check").fetchall()
         return [text for (text,) in rows if text != "ok"]
 
+    def abandon(self) -> None:
+        """Let go of a file that nobody is going to need."""
+        self._db.close()
+
     def close(self) -> None:
         """Fold the log back and let go of the file; after a failure, only let go."""
         try:
@@ -348,7 +400,8 @@ class _Guard:
             raise self._journal.failed
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, (sqlite3.Error, OSError)):
+        # Whatever it was, half a transaction must not be followed by another one.
+        if isinstance(error, Exception) and not isinstance(error, StorageFailed):
             journal = self._journal
             journal.failed = StorageFailed(str(journal.path), error)
             raise journal.failed from error
@@ -373,7 +426,7 @@ class _Transaction(_Guard):
 
 def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
     db = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=2 * _INSERT_ROWS
+        path, isolation_level=None, check_same_thread=False, cached_statements=2 * _STATEMENT_ROWS
     )
     try:
         db.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -392,22 +445,30 @@ def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
     return db
 
 
-def _checksum(kv: KeyValue) -> int:
-    """CRC-32 over all of a version."""
-    numbers = b"%d %d %d %d" % (kv.create_revision, kv.mod_revision, kv.version, kv.lease)
-    return zlib.crc32(kv.value, zlib.crc32(kv.key, zlib.crc32(numbers)))
+def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:
+    """Rows for the revisions of one commit.  A revision is never split over rows."""
+    rows: list[tuple[int, Versions]] = []
+    row: list[KeyValue] = []
+    size = 0
+    for versions in changes:
+        row += versions
+        for kv in versions:
+            size += len(kv.value)
+        if size >= _ROW_BYTES or len(row) >= _ROW_VERSIONS:
+            rows.append((row[0].mod_revision, tuple(row)))
+            row, size = [], 0
+    if row:
+        rows.append((row[0].mod_revision, tuple(row)))
+    return rows
 
 
 @cache
-def _insert_sql(rows: int) -> str:
-    values = "(" + ",".join("?" * _INSERT_COLUMNS) + ")"
-    return "INSERT INTO versions VALUES" + ",".join([values] * rows)
+def _write_sql(rows: int) -> str:
+    return "INSERT OR REPLACE INTO log VALUES" + ",".join(["(?,?,?)"] * rows)
 
 
-@cache
-def _purge_sql(rows: int) -> str:
-    names = ",".join(["(?,?)"] * rows)
-    return f"DELETE FROM versions WHERE (revision, key) IN (VALUES {names})"
+def _marks(count: int) -> str:
+    return ",".join("?" * count)
 
 
 def sync_directory(directory: Path) -> None:

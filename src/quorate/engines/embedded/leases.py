@@ -23,12 +23,13 @@ STALL_S = 0.5
 
 
 class _Lease:
-    __slots__ = ("deadline", "id", "keys", "ttl_s")
+    __slots__ = ("deadline", "id", "keys", "queued", "ttl_s")
 
     def __init__(self, id: LeaseId, ttl_s: float, deadline: float) -> None:
         self.id = id
         self.ttl_s = ttl_s
         self.deadline = deadline
+        self.queued: float | None = deadline  # the heap's entry for it; others with its id are stale
         self.keys: set[bytes] = set()
 
 
@@ -72,13 +73,15 @@ class LeaseTable:
         elapsed = self._advance(now)
         heap, due = self._heap, []
         while heap and heap[0][0] <= elapsed:
-            _, id = heapq.heappop(heap)
+            queued, id = heapq.heappop(heap)
             lease = self._leases.get(id)
-            if lease is None:
-                continue  # revoked since
+            if lease is None or lease.queued != queued:
+                continue  # of a lease that was revoked since; its id may have been granted anew
             if lease.deadline > elapsed:
+                lease.queued = lease.deadline
                 heapq.heappush(heap, (lease.deadline, id))  # kept alive since
             else:
+                lease.queued = None
                 due.append(lease.id)
         return due
 

@@ -14,9 +14,11 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from quorate.clock import Clock
+from quorate.engines.embedded.journal import Cleaned
 from quorate.engines.embedded.retention import Ages, Retention
+from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.state import State
-from quorate.engines.embedded.writer import Slice, Writer
+from quorate.engines.embedded.writer import Clean, GiveBack, Writer
 from quorate.errors import Rejected, Unavailable
 from quorate.store.model import Alarm, KeyValue
 
@@ -28,7 +30,7 @@ __all__ = ["TICK_S", "Maintenance"]
 TICK_S = 0.1
 
 _TRIM_REVISIONS = 500
-_PURGE_ROWS_MAX = 10_000
+_CLEAN_NAMES_MAX = 10_000
 
 
 class Maintenance:
@@ -47,7 +49,7 @@ class Maintenance:
         self._retention = retention
         self._clock = clock
         self._ages = None if retention.age_max_s is None else Ages(retention.age_max_s)
-        self._garbage: deque[tuple[int, bytes]] = deque((kv.mod_revision, kv.key) for kv in garbage)
+        self._garbage: deque[VersionName] = deque((kv.mod_revision, kv.key) for kv in garbage)
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: Writer  # set by `start`
@@ -128,30 +130,29 @@ class Maintenance:
             await self._work.wait()
             self._work.clear()
             while self._state.trim_pending or self._garbage:
-                for _ in range(_PURGE_ROWS_MAX // _TRIM_REVISIONS):
-                    freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
-                    self._garbage.extend((kv.mod_revision, kv.key) for kv in freed)
-                    await asyncio.sleep(0)
-                    if not self._state.trim_pending:
-                        break
-                await self._purge()
-            while await self._submit(Slice([])):
+                await self._trim()
+                await self._clean()
+            while await self._submit(GiveBack()):
                 pass
 
-    async def _purge(self) -> None:
-        garbage = self._garbage
-        if not garbage:
-            return
-        names = [garbage.popleft() for _ in range(min(_PURGE_ROWS_MAX, len(garbage)))]
-        # Neighbours on disk together: compaction frees them in the order they were replaced.
-        names.sort()
-        done = 0
-        while done < len(names):
-            result = await self._submit(Slice(names[done:]))
-            assert isinstance(result, int)
-            done += result
+    async def _trim(self) -> None:
+        """Free memory, until there is enough to clean from the journal."""
+        while self._state.trim_pending and len(self._garbage) < _CLEAN_NAMES_MAX:
+            freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
+            self._garbage.extend((kv.mod_revision, kv.key) for kv in freed)
+            await asyncio.sleep(0)
 
-    async def _submit(self, job: Slice) -> object:
+    async def _clean(self) -> None:
+        garbage = self._garbage
+        # Neighbours on disk together: compaction frees them in the order they were replaced.
+        names = sorted(garbage.popleft() for _ in range(min(_CLEAN_NAMES_MAX, len(garbage))))
+        done, more = 0, bool(names)
+        while more:
+            cleaned = await self._submit(Clean(names[done:]))
+            assert isinstance(cleaned, Cleaned)
+            done, more = done + cleaned.done, cleaned.more
+
+    async def _submit(self, job: Clean | GiveBack) -> object:
         ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
         def done(error: BaseException | None, result: object) -> None:

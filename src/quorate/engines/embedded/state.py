@@ -20,9 +20,9 @@ Invariants
 from __future__ import annotations
 
 import heapq
+import itertools
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from operator import attrgetter
 
 from quorate.engines.embedded.leases import LeaseTable
@@ -99,9 +99,9 @@ class State:
     # -- load ----------------------------------------------------------------------------
 
     def load(
-        self, versions: Iterable[KeyValue], *, revision: int, compact_revision: int
+        self, history: Iterable[Changes], *, revision: int, compact_revision: int
     ) -> list[KeyValue]:
-        """Fill an empty state from what was kept, in the order it was written.
+        """Fill an empty state from what is kept of each revision, in order.
 
         `revision` is the least the store's revision can be (a restore raises it).  Returns what need
         not be kept: a compaction that was under way when the process ended goes on with these.
@@ -111,7 +111,7 @@ class State:
         dead: set[bytes] = set()
         self.compact_revision = self._trimmed = compact_revision
         self._log_first = max(compact_revision, FIRST_REVISION + 1)
-        for kv in versions:
+        for kv in itertools.chain.from_iterable(history):
             key, at = kv.key, kv.mod_revision
             if at >= self._log_first:
                 self._log_at(at).append(kv)
@@ -180,7 +180,7 @@ class State:
         found = self._walk(keys, at, descending=by_key and op.descending)
         if by_key and not _has_filters(op):
             # In order already: a limit stops the walk, and the count need not walk at all.
-            kvs = list(islice(found, op.limit))
+            kvs = list(itertools.islice(found, op.limit))
             count = len(kvs) if op.limit is None or len(kvs) < op.limit else self._count(keys, at)
             more = len(kvs) < count
         else:
@@ -190,7 +190,7 @@ class State:
             if not by_key:
                 kvs.sort(key=_SORT_KEYS[op.sort_by], reverse=op.descending)
             more = op.limit is not None and len(kvs) > op.limit
-            del kvs[op.limit :]
+            kvs = kvs[: op.limit]
         if op.keys_only:
             kvs = [_without_value(kv) for kv in kvs]
         return RangeResult(Revision(newest), tuple(kvs), count, more)
@@ -212,7 +212,7 @@ class State:
     def page(self, after: bytes | None, count: int, *, at: int) -> list[KeyValue]:
         """Up to `count` keys at a revision, following `after`: for work that goes on in slices."""
         start = b"" if after is None else after + b"\0"
-        return list(islice(self._walk(KeyRange(start, None), self._readable(at, at)), count))
+        return list(itertools.islice(self._walk(KeyRange(start, None), self._readable(at, at)), count))
 
     def changes(self, revision: int) -> Changes:
         """What a kept revision wrote, in order."""
@@ -461,7 +461,7 @@ class State:
                 self._free_before(kv, freed, itself=not kv.version and revision < horizon)
         if self._log_first + count > horizon:
             self._trimmed = horizon
-            count -= 1
+            count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
         del self._log[:count]
         self._log_first += count
         size = sum(map(_size, freed))

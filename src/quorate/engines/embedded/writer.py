@@ -13,9 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from quorate.engines.embedded.journal import Batch, Journal, JournalSize
+from quorate.engines.embedded.journal import Batch, Cleaned, Journal, JournalSize
+from quorate.engines.embedded.shared_rows import VersionName
 
-__all__ = ["InstantWriter", "Slice", "ThreadWriter", "Writer"]
+__all__ = ["Clean", "GiveBack", "InstantWriter", "ThreadWriter", "Writer"]
 
 T = TypeVar("T")
 
@@ -23,19 +24,28 @@ T = TypeVar("T")
 Done = Callable[[BaseException | None, object], None]
 
 
-class Slice:
-    """A bounded piece of housekeeping: delete these versions, or with none, give space back."""
+class Clean:
+    """A slice of cleaning: remove these versions from the journal, and go on with what was begun."""
 
     __slots__ = ("names",)
 
-    def __init__(self, names: list[tuple[int, bytes]]) -> None:
+    def __init__(self, names: list[VersionName]) -> None:
         self.names = names
+
+
+class GiveBack:
+    """A slice of giving unused space back to the file system."""
+
+    __slots__ = ()
+
+
+Job = Batch | Clean | GiveBack
 
 
 class Writer(Protocol):
     """One job at a time, in order; `done` is called on the loop."""
 
-    def submit(self, job: Batch | Slice, done: Done) -> None: ...
+    def submit(self, job: Job, done: Done) -> None: ...
 
     async def size(self) -> JournalSize | None: ...
 
@@ -48,8 +58,10 @@ class InstantWriter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def submit(self, job: Batch | Slice, done: Done) -> None:
-        result = len(job.names) if isinstance(job, Slice) else None
+    def submit(self, job: Job, done: Done) -> None:
+        result: object = None
+        if isinstance(job, Clean):
+            result = Cleaned(len(job.names), more=False)
         self._loop.call_soon(done, None, result)
 
     async def size(self) -> JournalSize | None:
@@ -80,14 +92,15 @@ class ThreadWriter:
         self._thread = threading.Thread(target=self._run, name="quorate-journal", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Batch | Slice, done: Done) -> None:
+    def submit(self, job: Job, done: Done) -> None:
         journal = self._journal
-        if isinstance(job, Batch):
-            self._jobs.put((lambda: journal.commit(job), done))
-        elif job.names:
-            self._jobs.put((lambda: journal.purge(job.names), done))
-        else:
-            self._jobs.put((journal.give_back, done))
+        match job:
+            case Batch():
+                self._jobs.put((lambda: journal.commit(job), done))
+            case Clean():
+                self._jobs.put((lambda: journal.clean(job.names), done))
+            case GiveBack():
+                self._jobs.put((journal.give_back, done))
 
     async def size(self) -> JournalSize | None:
         return await self._ask(self._journal.size)
