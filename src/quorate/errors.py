@@ -13,6 +13,7 @@
         NoSpace           the storage quota is used up; deletes and compaction still work
       Unavailable         not applied, try again: shutting down, overloaded, no leader
         StoreClosed         the store was closed
+        Overloaded          too much is waiting for the disk already
         StorageFailed       the disk failed under the store; writes stopped for good
       Indeterminate       sent, then the answer was lost: it MAY have been applied
       LeaseLost           what this lease held (a lock, leadership) is no longer yours
@@ -43,6 +44,7 @@ __all__ = [
     "LeaseLost",
     "LeaseNotFound",
     "NoSpace",
+    "Overloaded",
     "ProtocolError",
     "QuorateError",
     "Rejected",
@@ -160,6 +162,17 @@ class StoreClosed(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("the store is closed. Open it again with quorate.open_store().")
+
+
+class Overloaded(Unavailable):
+    """Too much is waiting for the disk already: refused at once rather than answered too late."""
+
+    def __init__(self, *, pending: int, pending_max: int) -> None:
+        super().__init__(
+            f"{pending:,} bytes of writes wait for the disk; the limit is {pending_max:,}. "
+            "Try again in a moment, with fewer writes at a time, or raise pending_bytes_max."
+        )
+        self.pending, self.pending_max = pending, pending_max
 
 
 class StorageFailed(Unavailable):

@@ -52,7 +52,7 @@ async def open_store(
     elif scheme == "sqlite" and rest:
         path = _data_path(rest)
         with Ownership.take(path):
-            journal, state, garbage = await asyncio.to_thread(_load, path, clock)
+            journal, state, garbage = await _loaded(path, clock)
             store = _make_store(state, path, limits, retention, clock, garbage)
             store.start(ThreadWriter(journal, asyncio.get_running_loop(), failed=store.fail))
             try:
@@ -88,6 +88,17 @@ def _make_store(
         rng=random.SystemRandom(),
         garbage=garbage,
     )
+
+
+async def _loaded(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
+    """Load off the loop.  Cancelled, it waits for the thread, so that the file is free again."""
+    loading = asyncio.ensure_future(asyncio.to_thread(_load, path, clock))
+    try:
+        return await asyncio.shield(loading)
+    except asyncio.CancelledError:
+        journal, _, _ = await loading
+        journal.close()
+        raise
 
 
 def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:

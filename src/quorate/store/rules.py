@@ -35,6 +35,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     txn_ops_max: compares, `then` or `otherwise` of a transaction, whichever is longest; what nested
         transactions have comes on top of the level above them.
     storage_bytes_max: the quota.  Past it, writes raise `NoSpace` until there is room again.
+    pending_bytes_max: what may wait for the disk.  Past it, puts raise `Overloaded`.
     lease_ttl_min_s, lease_ttl_max_s: shorter is raised to the minimum, longer is refused.
     watch_buffer_events_max, watch_buffer_bytes_max: what is kept in memory for a watcher that does not
         read; past either it is fed from history.
@@ -44,6 +45,7 @@ class Limits(msgspec.Struct, frozen=True, gc=False):
     key_bytes_max: int = 65_536
     txn_ops_max: int = 128
     storage_bytes_max: int = 2 * 1024**3
+    pending_bytes_max: int = 64 * 1024**2
     lease_ttl_min_s: float = 2.0
     lease_ttl_max_s: float = 9_000_000_000.0
     watch_buffer_events_max: int = 1_000
@@ -188,8 +190,9 @@ def _written(ops: tuple[Op, ...]) -> tuple[set[bytes], list[KeyRange]]:
 
     `then` and `otherwise` of one nested transaction may both write a key: only one of them runs.
 
-    Differs from etcd: a nested put followed by a *sibling's* nested delete of the same key is refused
-    too.  etcd refuses only the reverse order; a key would change twice in one revision.
+    Differs from etcd: refused as well are a nested put followed by a *sibling's* nested delete of the
+    same key (etcd refuses only the reverse order) and a put with a delete that has no end (etcd takes
+    that end for a key).  In both a key would change twice in one revision.
     """
     puts: set[bytes] = set()
     deletes: list[KeyRange] = []

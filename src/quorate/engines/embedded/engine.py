@@ -35,8 +35,8 @@ from quorate.engines.embedded.state import State
 from quorate.engines.embedded.streams import EmbeddedWatch
 from quorate.engines.embedded.watches import WatchHub
 from quorate.engines.embedded.writer import Writer
-from quorate.errors import Indeterminate, NoSpace, Rejected, StorageFailed, StoreClosed
-from quorate.store.api import PutOptions, RangeOptions, WatchOptions
+from quorate.errors import Indeterminate, NoSpace, Overloaded, Rejected, StorageFailed, StoreClosed
+from quorate.store.api import RangeOptions, WatchOptions
 from quorate.store.digest import Digest
 from quorate.store.model import (
     Alarm,
@@ -94,10 +94,11 @@ class EmbeddedStatistics(msgspec.Struct, frozen=True):
 class _Commit(Batch):
     """A batch, and who waits for it."""
 
-    __slots__ = ("revision", "waiters")
+    __slots__ = ("put_bytes", "revision", "waiters")
 
     def __init__(self) -> None:
         super().__init__()
+        self.put_bytes = 0
         self.revision: Revision = Revision(0)
         self.waiters: list[asyncio.Future[None]] = []
 
@@ -236,8 +237,17 @@ class EmbeddedStore:
 
     # -- writing -------------------------------------------------------------------------
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        op = Put(key, value, **options)
+    async def put(
+        self,
+        key: bytes,
+        value: bytes = b"",
+        *,
+        lease: int = 0,
+        prev_kv: bool = False,
+        ignore_value: bool = False,
+        ignore_lease: bool = False,
+    ) -> PutResult:
+        op = Put(key, value, lease, prev_kv, ignore_value, ignore_lease)
         check_put(op, self.limits)
         self._check_room(len(key) + len(value))
         try:
@@ -476,6 +486,10 @@ class EmbeddedStore:
         if self.alarms or self._state.size_bytes + size > limit:
             self.alarms |= {Alarm.NO_SPACE}
             raise NoSpace(size=self._state.size_bytes, size_max=limit)
+        batch = self._filling
+        if batch.put_bytes > self.limits.pending_bytes_max:
+            raise Overloaded(pending=batch.put_bytes, pending_max=self.limits.pending_bytes_max)
+        batch.put_bytes += size
 
     def review_space(self) -> None:
         """Writes resume when there is room again, with some to spare so that they do not stutter."""

@@ -33,12 +33,14 @@ from pathlib import Path
 import msgspec
 
 from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
-from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
+from quorate.errors import DataInUse, DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
 __all__ = ["FORMAT", "SLICE_S", "Batch", "Cleaned", "Journal", "JournalSize", "sync_directory"]
 
 FORMAT = 1
+
+_APPLICATION_ID = 0x51554F52  # "QUOR", in the header of the file: `file` and `doctor` can tell
 
 # The most of the writer's time that one slice of compaction or of giving space back may take.
 SLICE_S = 0.010
@@ -126,23 +128,31 @@ class Journal:
     @classmethod
     def open(cls, path: Path, *, kind: str = "store") -> Journal:
         """Open the file, or make it.  Raises `DataUnreadable`, `FormatUnknown`."""
-        fresh = not path.exists() or path.stat().st_size == 0
         try:
-            db = _connect(path, fresh=fresh)
-        except sqlite3.Error as error:
+            # Only the owner may read what is in it; SQLite gives its log the same permissions.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            fresh = path.stat().st_size == 0
+            db = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0
+            )
+        except (OSError, sqlite3.Error) as error:
             raise _unreadable(path, error) from error
         try:
+            if not fresh and db.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
+                # Before anything is set: it may be somebody else's, and stays as it is.
+                raise DataUnreadable(
+                    f"{path} is an SQLite database, but not one of Quorate's. Give another path."
+                )
+            _configure(db, fresh=fresh)
             if fresh:
-                db.execute("BEGIN IMMEDIATE")
-                for statement in _SCHEMA.split(";\n"):
-                    db.execute(statement)
-                db.execute("UPDATE meta SET value = ? WHERE name = 'kind'", (kind,))
-                db.execute("COMMIT")
+                _create(db, kind)
                 sync_directory(path.parent)
             journal = cls(path, db)
             journal._check_format(kind)
         except sqlite3.Error as error:
             db.close()
+            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise DataInUse(str(path), pid=None) from error
             raise _unreadable(path, error) from error
         except BaseException:
             db.close()
@@ -150,11 +160,6 @@ class Journal:
         return journal
 
     def _check_format(self, kind: str) -> None:
-        row = self._db.execute("SELECT name FROM sqlite_master WHERE name = 'meta'").fetchone()
-        if row is None:
-            raise DataUnreadable(
-                f"{self.path} is an SQLite database, but not one of Quorate's. Give another path."
-            )
         found = self.meta("format")
         if found != FORMAT:
             raise FormatUnknown(str(self.path), found=found, known=FORMAT)
@@ -332,7 +337,8 @@ class Journal:
 
     def give_back(self, now: Callable[[], float] = time.monotonic) -> bool:
         """Return a slice of unused pages to the file system; whether there are more worth it."""
-        if not self._space_to_give():
+        before = self._free_to_give()
+        if not before:
             return False
         started = now()
         with _Transaction(self):
@@ -344,14 +350,14 @@ class Journal:
         elif took < SLICE_S / 4:
             self._vacuum_pages = min(1024, self._vacuum_pages * 2)
         self._logged(2 * self._vacuum_pages * _PAGE_BYTES)
-        return self._space_to_give()
+        return 0 < self._free_to_give() < before
 
-    def _space_to_give(self) -> bool:
+    def _free_to_give(self) -> int:
         # Some unused pages are worth keeping: the next writes need them, and moving pages to the
         # front of the file only to grow it again would be work for nothing.
         with _Guard(self):
             pages, free = self._pages()
-        return free > 64 and free * 8 > pages
+        return free if free > 64 and free * 8 > pages else 0
 
     def _pages(self) -> tuple[int, int]:
         (pages,) = self._db.execute("PRAGMA page_count").fetchone()
@@ -424,25 +430,26 @@ class _Transaction(_Guard):
                 self._journal._db.execute("COMMIT")
 
 
-def _connect(path: Path, *, fresh: bool) -> sqlite3.Connection:
-    db = sqlite3.connect(
-        path, isolation_level=None, check_same_thread=False, cached_statements=2 * _STATEMENT_ROWS
-    )
-    try:
-        db.execute("PRAGMA locking_mode = EXCLUSIVE")
-        if fresh:
-            db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-            db.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-        if mode != "wal":
-            raise sqlite3.OperationalError(f"write-ahead logging is not possible here ({mode})")
-        db.execute("PRAGMA synchronous = FULL")
-        db.execute("PRAGMA wal_autocheckpoint = 0")
-        db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
-    except BaseException:
-        db.close()
-        raise
-    return db
+def _configure(db: sqlite3.Connection, *, fresh: bool) -> None:
+    if fresh:
+        db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before anything is written
+        db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+    db.execute("PRAGMA locking_mode = EXCLUSIVE")
+    (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise sqlite3.OperationalError(f"write-ahead logging is not possible here ({mode})")
+    db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA wal_autocheckpoint = 0")
+    db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
+
+
+def _create(db: sqlite3.Connection, kind: str) -> None:
+    db.execute("BEGIN IMMEDIATE")
+    for statement in _SCHEMA.split(";\n"):
+        db.execute(statement)
+    db.execute("UPDATE meta SET value = ? WHERE name = 'kind'", (kind,))
+    db.execute("COMMIT")
 
 
 def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:

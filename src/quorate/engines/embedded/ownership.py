@@ -39,7 +39,7 @@ class Ownership:
             if not _lock(fd):
                 raise DataInUse(str(data), pid=_read_pid(fd))
             os.ftruncate(fd, 0)
-            os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+            os.write(fd, b"%d\n" % os.getpid())
         except BaseException:
             os.close(fd)
             raise
@@ -63,7 +63,7 @@ class Ownership:
 
 
 def _read_pid(fd: int) -> int | None:
-    text = os.pread(fd, 32, 0).strip()
+    text = os.read(fd, 32).strip()
     return int(text) if text.isdigit() else None
 
 

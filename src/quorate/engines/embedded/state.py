@@ -227,7 +227,7 @@ class State:
     def read_txn(self, txn: Txn, *, newest: int) -> TxnResult:
         """Carry out a transaction that has only reads, as of `newest`."""
         path = self._judge(txn, newest)
-        self._check(txn, iter(path), newest)
+        self._check_ranges(txn, iter(path), newest)
         return self._run(txn, iter(path), newest)
 
     def _readable(self, at: int | None, newest: int) -> int:
@@ -284,7 +284,9 @@ class State:
 
     def txn(self, txn: Txn) -> TxnResult:
         path = self._judge(txn, self.revision)
-        self._check(txn, iter(path), self.revision)
+        # Puts before ranges: of several errors the same one is reported as by etcd 3.4 and 3.5.
+        self._check_puts(txn, iter(path))
+        self._check_ranges(txn, iter(path), self.revision)
         changes: list[KeyValue] = []
         result = self._run(txn, iter(path), None, changes)
         self._seal(changes)
@@ -373,21 +375,33 @@ class State:
         first = next(found, None)
         return _compares(compare, first) and all(_compares(compare, kv) for kv in found)
 
-    def _check(self, txn: Txn, path: Iterator[bool], newest: int) -> None:
+    def _check_puts(self, txn: Txn, path: Iterator[bool]) -> None:
         for op in txn.then if next(path) else txn.otherwise:
             match op:
                 case Put():
+                    self._check_kept(op)
                     self._check_put(op)
+                case Txn():
+                    self._check_puts(op, path)
+                case Range() | Delete():
+                    pass
+
+    def _check_ranges(self, txn: Txn, path: Iterator[bool], newest: int) -> None:
+        for op in txn.then if next(path) else txn.otherwise:
+            match op:
                 case Range():
                     self._readable(op.at, newest)
                 case Txn():
-                    self._check(op, path, newest)
-                case Delete():
+                    self._check_ranges(op, path, newest)
+                case Put() | Delete():
                     pass
 
     def _check_put(self, op: Put) -> None:
         if op.lease and op.lease not in self.leases:
             raise LeaseNotFound(op.lease)
+        self._check_kept(op)
+
+    def _check_kept(self, op: Put) -> None:
         if (op.ignore_value or op.ignore_lease) and op.key not in self._live:
             raise KeyNotFound(op.key)
 

@@ -1,0 +1,90 @@
+# Everything stays inside .venv, so `.venv/bin/quorate` is the command and `make clean` removes it all.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
+
+# Programs some tests compare with or look through, and the Debian packages that bring them.
+TOOLS := etcd etcdctl strace
+TOOL_PACKAGES := etcd-server etcd-client strace
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test test-faults soak bench check fmt clean tools
+
+help:  ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
+		|| sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
+
+install: $(VENV)/.dev  ## make .venv with Quorate and everything its tests need
+
+run: $(VENV)/.run  ## start a server; ARGS="--engine memory:" and the like are passed on
+	@exec $(BIN)/quorate serve $(ARGS)
+
+test: $(VENV)/.dev tools check  ## checks, then every test; minutes
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hundreds of rounds
+	@QUORATE_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
+
+soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
+	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential $(ARGS)
+
+bench: $(VENV)/.bench  ## measure, side by side with the raw disk; writes a table and plots
+	@$(BIN)/python -m bench $(ARGS)
+
+check: $(VENV)/.dev  ## ruff and mypy --strict
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet || { echo "make fmt puts the layout right" >&2; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+
+fmt: $(VENV)/.dev  ## put the layout right
+	@$(BIN)/ruff check --quiet --fix-only
+	@$(BIN)/ruff format --quiet
+
+clean:  ## remove .venv, caches and everything built
+	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- the virtual environment: one stamp for each set of packages, renewed when pyproject.toml changes
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { \
+		echo "Quorate needs Python 3.11 or newer and finds no $(PYTHON); name one with PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Quorate needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Name another with PYTHON=..." >&2; \
+		exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+		echo "$(PYTHON) cannot make virtual environments; on Debian, apt-get install python3-venv brings that." >&2; \
+		exit 1; }
+
+$(VENV)/.run: pyproject.toml | $(BIN)/python
+	@echo "Installing Quorate into $(VENV)"
+	@$(PIP) -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/python
+	@echo "Installing Quorate and its development tools into $(VENV)"
+	@$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "Installing Quorate and what its benchmarks need into $(VENV)"
+	@$(PIP) -e '.[dev,bench]'
+	@touch $@ $(VENV)/.dev $(VENV)/.run
+
+# -- programs from outside: installed where we may, named where we may not
+
+tools:
+	@missing() { for tool in $(TOOLS); do command -v $$tool >/dev/null || printf ' %s' $$tool; done; }; \
+	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "Installing$$(missing)"; \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update -qq >/dev/null; \
+		apt-get install -y -qq --no-install-recommends $(TOOL_PACKAGES) >/dev/null; \
+	fi; \
+	if [ -n "$$(missing)" ]; then \
+		echo "Missing:$$(missing). Tests that need them are skipped; on Debian: apt-get install $(TOOL_PACKAGES)"; \
+	fi

@@ -1,0 +1,95 @@
+"""Measure, print tables; after a run of everything, write the document and the picture as well."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench import housekeeping, leases, puts, reads, report, scale, startup, watches
+from bench.machine import MEMORY_FILE_SYSTEMS, describe, file_system
+from bench.results import Section
+from bench.rounds import Settings
+
+BENCHMARKS: dict[str, Callable[[Settings], Section]] = {
+    "puts": puts.measure,
+    "reads": reads.measure,
+    "watches": watches.measure,
+    "leases": leases.measure,
+    "scale": scale.measure,
+    "housekeeping": housekeeping.measure,
+    "startup": startup.measure,
+}
+
+_DOCS = Path(__file__).parent.parent / "docs"
+
+
+def main() -> None:
+    options = _options()
+    with _data_directory(options.dir) as directory:
+        settings = Settings(directory, quick=options.quick)
+        if file_system(directory) in MEMORY_FILE_SYSTEMS:
+            print(
+                "Data goes to memory, not to a disk: durable puts mean nothing here.", file=sys.stderr
+            )
+        sections = [BENCHMARKS[name](settings) for name in options.only or BENCHMARKS]
+        settings.report("")
+        machine = describe(settings)
+    print(report.as_text(sections, machine))
+    results = report.as_json(sections, machine)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    if not (options.quick or options.only):
+        _write_documents(sections, machine)
+
+
+def _write_documents(sections: list[Section], machine: dict[str, str]) -> None:
+    from bench import plot
+
+    caption = (
+        f"{machine['processor']}; {machine['Python']}; SQLite {machine['SQLite']}; {machine['commit']}"
+    )
+    (_DOCS / "benchmarks").mkdir(parents=True, exist_ok=True)
+    plot.draw(
+        {section.name: section.data for section in sections},
+        caption,
+        _DOCS / "benchmarks" / "store.png",
+    )
+    (_DOCS / "benchmarks.md").write_text(report.as_markdown(sections, machine), encoding="utf-8")
+    print("\nWritten: docs/benchmarks.md, docs/benchmarks/store.png")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="small and short, to see that it works")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=BENCHMARKS,
+        metavar="NAME",
+        help=f"one of {', '.join(BENCHMARKS)}; may be given again",
+    )
+    parser.add_argument("--dir", type=Path, help="where data goes meanwhile; below build/ if not given")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file as well")
+    return parser.parse_args()
+
+
+@contextmanager
+def _data_directory(parent: Path | None) -> Iterator[Path]:
+    # Not the system's temporary directory: that is often in memory, where a sync costs nothing.
+    parent = parent or Path("build")
+    parent.mkdir(parents=True, exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=parent))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""Leases: keep-alives a second with 100,000 of them, and what a tick costs when nothing is due."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import Iterator
+
+from bench.load import fill
+from bench.results import Section, Table, count, duration
+from bench.rounds import Contestant, Settings, alternate, run, timed_loop
+from quorate.engines.embedded.leases import STALL_S, LeaseTable
+from quorate.engines.opening import open_store
+from quorate.store.api import Store
+from quorate.store.model import LeaseId
+
+__all__ = ["measure"]
+
+_TTL_S = 30.0
+
+_NOTE = """\
+In memory; keep-alives do not go to disk in either engine. A tick asks which leases are due, ten times
+a second. The last line is the worst case: leases granted all at once and kept alive since, at the
+moment when their first deadline would have come."""
+
+
+def measure(settings: Settings) -> Section:
+    crowd = 10_000 if settings.quick else 100_000
+    rates = run(_keep_alives(settings, (crowd // 100, crowd)))
+    ticks = {leases: _idle_tick_s(leases) for leases in (crowd // 100, crowd)}
+    worst_s = max(_ticks_after_burst_s(crowd))
+    rows = [
+        [f"keep-alives/s, {leases:,} leases", count(rates[leases])] for leases in (crowd // 100, crowd)
+    ]
+    rows += [[f"tick, {leases:,} leases, none due", duration(ticks[leases])] for leases in ticks]
+    rows.append([f"longest tick after {crowd:,} grants at once", duration(worst_s)])
+    return Section(
+        name="leases",
+        title="Leases",
+        note=_NOTE,
+        tables=[Table(["leases", "result"], rows)],
+        data={
+            "keep_alives": {str(leases): rate for leases, rate in rates.items()},
+            "tick_s": {str(leases): tick_s for leases, tick_s in ticks.items()},
+            "worst_tick_s": worst_s,
+        },
+    )
+
+
+async def _keep_alives(settings: Settings, sizes: tuple[int, ...]) -> dict[int, float]:
+    rates = {}
+    for leases in sizes:
+        settings.report(f"leases: granting {leases:,}")
+        async with open_store("memory:") as store:
+            await fill(store, 0, 1000)
+            ids = [
+                grant.id
+                for _ in range(leases // 100)
+                for grant in await asyncio.gather(*(store.grant(_TTL_S * 100) for _ in range(100)))
+            ]
+            random.Random(0).shuffle(ids)
+            turn = itertools.cycle(ids)
+            rounds = await alternate(settings, f"leases, {leases:,}", {"": _keep(store, turn)})
+            rates[leases] = rounds.rate("")
+    return rates
+
+
+def _keep(store: Store, turn: Iterator[LeaseId]) -> Contestant:
+    return timed_loop(lambda: store.keep_alive(next(turn)))
+
+
+def _idle_tick_s(leases: int) -> float:
+    table = _granted(leases)
+    ticks = 10_000
+    started = time.perf_counter()
+    for _ in range(ticks):
+        table.due(now=0.0)
+    return (time.perf_counter() - started) / ticks
+
+
+def _ticks_after_burst_s(leases: int) -> list[float]:
+    table = _granted(leases)
+    took = []
+    now = 0.0
+    while now < _TTL_S * 1.2:
+        now += STALL_S
+        if now % 10 == 0:
+            for id in range(1, leases + 1):
+                table.keep_alive(id, now=now)
+        started = time.perf_counter()
+        assert table.due(now=now) == []
+        took.append(time.perf_counter() - started)
+    return took
+
+
+def _granted(leases: int) -> LeaseTable:
+    table = LeaseTable(now=0.0)
+    for id in range(1, leases + 1):
+        table.grant(LeaseId(id), _TTL_S, now=0.0)
+    return table

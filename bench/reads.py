@@ -1,0 +1,120 @@
+"""Reads and transactions at 10 thousand, 100 thousand and a million keys, and how the cost grows.
+
+In memory, as reads of either engine are: what grows with the number of keys is not hidden by a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from time import process_time
+
+from bench.load import VALUE, fill, key, writers
+from bench.results import Section, Table, count, ratio
+from bench.rounds import Contestant, Rounds, Settings, alternate, run, timed_loop
+from quorate.engines.opening import open_store
+from quorate.store.api import Store
+from quorate.store.model import Compare, KeyRange, Put, Txn
+
+__all__ = ["measure"]
+
+_NOTE = """\
+One task reads from a store in memory, at random places, per second of processor time; keys are 24
+bytes, values 100. A transaction compares a version and puts the key; these and puts come from 16 tasks.
+The last column says what an operation costs with the most keys, in multiples of what it costs with the
+fewest: 1 is no growth."""
+
+
+def measure(settings: Settings) -> Section:
+    sizes = (1_000, 10_000) if settings.quick else (10_000, 100_000, 1_000_000)
+    results = run(_all_sizes(settings, sizes))
+    smallest, largest = f"{sizes[0]:,}", f"{sizes[-1]:,}"
+    rows = []
+    for what, rounds in results.items():
+        row = [what, *(count(rounds.rate(f"{keys:,}")) for keys in sizes)]
+        rows.append([*row, ratio(rounds.ratio(smallest, largest))])
+    return Section(
+        name="reads",
+        title="Reads, transactions, and growth with the number of keys",
+        note=_NOTE,
+        tables=[Table(["operations/s", *(f"{keys:,} keys" for keys in sizes), "cost grows"], rows)],
+        data={
+            "keys": sizes,
+            "rates": {
+                what: [rounds.rate(f"{keys:,}") for keys in sizes] for what, rounds in results.items()
+            },
+            "growth": {what: rounds.ratio(smallest, largest) for what, rounds in results.items()},
+        },
+    )
+
+
+async def _all_sizes(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Rounds]:
+    async with AsyncExitStack() as stack:
+        stores = {}
+        for keys in sizes:
+            settings.report(f"reads: filling a store with {keys:,} keys")
+            stores[keys] = await stack.enter_async_context(open_store("memory:"))
+            await fill(stores[keys], 0, keys)
+        kinds: dict[str, Callable[[Store, int], Contestant]] = {
+            "range, one key": _one_key,
+            "range, 100 keys": _hundred_keys,
+            "range, count of all": _count,
+            "txn, compare and put": _compare_and_put,
+            "put, a key that exists": _put_existing,
+            "put, a new key": _put_new,
+        }
+        return {
+            what: await alternate(
+                settings,
+                what,
+                {f"{keys:,}": contestant(store, keys) for keys, store in stores.items()},
+                slice_s=settings.slice_s / 2,
+            )
+            for what, contestant in kinds.items()
+        }
+
+
+def _one_key(store: Store, keys: int) -> Contestant:
+    rng = random.Random(1)
+    return timed_loop(lambda: store.range(key(rng.randrange(keys))))
+
+
+def _hundred_keys(store: Store, keys: int) -> Contestant:
+    rng = random.Random(2)
+
+    def work() -> Awaitable[object]:
+        first = rng.randrange(keys - 100)
+        return store.range(KeyRange(key(first), key(first + 100)))
+
+    return timed_loop(work)
+
+
+def _count(store: Store, keys: int) -> Contestant:  # noqa: ARG001
+    return timed_loop(lambda: store.range(KeyRange.everything(), count_only=True))
+
+
+def _compare_and_put(store: Store, keys: int) -> Contestant:
+    rng = random.Random(3)
+
+    async def work() -> None:
+        name = key(rng.randrange(keys))
+        txn = Txn((Compare.version(name, ">", 0),), (Put(name, VALUE),))
+        assert (await store.txn(txn)).succeeded
+
+    async def sixteen() -> None:
+        await asyncio.gather(*(work() for _ in range(16)))
+
+    return timed_loop(sixteen, times=16)
+
+
+def _put_existing(store: Store, keys: int) -> Contestant:
+    rng = random.Random(4)
+    return writers(store, 16, numbers=lambda: rng.randrange(keys), clock=process_time)
+
+
+def _put_new(store: Store, keys: int) -> Contestant:
+    # Spread over all keys, not appended at the end: that is the harder case.
+    rng = random.Random(5)
+    return writers(store, 16, numbers=lambda: rng.randrange(10**9, keys * 10**9), clock=process_time)

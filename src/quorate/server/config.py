@@ -1,0 +1,87 @@
+"""What a server is told: which store, which addresses, which limits.  Values only, read by `run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from quorate.engines.embedded.retention import Retention
+from quorate.errors import InvalidRequest
+from quorate.store.rules import Limits
+
+__all__ = ["Address", "ServerConfig", "data_path", "default_engine_url"]
+
+_PORT_MAX = 65_535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen.
+
+    >>> Address.parse("[::1]:7070")
+    Address(host='::1', port=7070)
+    >>> str(Address("::1", 7070))
+    '[::1]:7070'
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        host, colon, port = text.rpartition(":")
+        bare = host.removeprefix("[").removesuffix("]")
+        bracketed = host != bare
+        if (
+            not colon
+            or not bare
+            or not port.isascii()
+            or not port.isdigit()
+            or (":" in bare) != bracketed
+        ):
+            raise InvalidRequest(
+                f"{text!r} is not an address. Write HOST:PORT, as in 127.0.0.1:7070 or [::1]:7070; "
+                "0.0.0.0:7070 is every network this machine is on."
+            )
+        if int(port) > _PORT_MAX:
+            raise InvalidRequest(f"port {port} does not exist; the highest is {_PORT_MAX}.")
+        return cls(bare, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """`listen_http` None serves no HTTP."""
+
+    engine_url: str
+    listen_http: Address | None
+    limits: Limits = field(default_factory=Limits)
+    retention: Retention = field(default_factory=Retention)
+
+
+def default_engine_url(
+    environ: Mapping[str, str] = os.environ, *, platform: str = sys.platform, home: Path | None = None
+) -> str:
+    """SQLite where this system keeps a user's state."""
+    directory = _state_directory(environ, platform, Path.home() if home is None else home)
+    return f"sqlite:{directory / 'quorate.db'}"
+
+
+def data_path(text: str) -> Path:
+    """The data file that a path or a `sqlite:` URL names."""
+    return Path(text.removeprefix("sqlite:"))
+
+
+def _state_directory(environ: Mapping[str, str], platform: str, home: Path) -> Path:
+    if platform == "win32":
+        return Path(environ.get("LOCALAPPDATA") or home / "AppData" / "Local") / "quorate"
+    if platform == "darwin":
+        return home / "Library" / "Application Support" / "quorate"
+    state = environ.get("XDG_STATE_HOME", "")
+    # The XDG base directory specification has a relative path ignored.
+    return (Path(state) if state.startswith("/") else home / ".local" / "state") / "quorate"

@@ -1,0 +1,55 @@
+"""One suite, every engine: `store` is opened on each engine in turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quorate.clock import ManualClock
+from quorate.store.api import Store
+from tests.support.engines import ENGINES, Engine, Engines
+
+# Far more than any request may hold the loop, far less than a request that waits for a disk on it.
+_BLOCKED_MAX_S = 1.0
+
+
+@pytest.fixture(params=[kind.name for kind in ENGINES])
+def engine(request: pytest.FixtureRequest, engines: Engines) -> Engine:
+    name: str = request.param
+    return engines.get(name)
+
+
+@pytest.fixture
+async def store(engine: Engine) -> AsyncIterator[Store]:
+    """A new store on the machine's clock, with the default limits."""
+    async with engine.open() as store:
+        yield store
+
+
+@pytest.fixture
+async def timed_store(engine: Engine, clock: ManualClock) -> AsyncIterator[Store]:
+    """A new store whose time is `clock`."""
+    async with engine.open(clock=clock) as store:
+        yield store
+
+
+@pytest.fixture(autouse=True)
+async def loop_stays_responsive() -> AsyncIterator[None]:
+    """Fail a test during which something held up the event loop."""
+    loop = asyncio.get_running_loop()
+    late_s = 0.0
+
+    async def beat() -> None:
+        nonlocal late_s
+        while True:
+            due = loop.time() + 0.05
+            await asyncio.sleep(0.05)
+            late_s = max(late_s, loop.time() - due)
+
+    heart = asyncio.create_task(beat())
+    yield
+    heart.cancel()
+    await asyncio.wait([heart])
+    assert late_s < _BLOCKED_MAX_S, f"the event loop was blocked for {late_s:.2f} s"

@@ -1,0 +1,13 @@
+"""How long the fault tests run: some seconds by default, thoroughly with QUORATE_FAULTS=long."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["LONG", "rounds"]
+
+LONG = os.environ.get("QUORATE_FAULTS") == "long"
+
+
+def rounds(short: int, long: int) -> int:
+    return long if LONG else short

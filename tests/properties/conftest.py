@@ -1,0 +1,26 @@
+"""How long to look: quickly and always the same by default, long and at random with QUORATE_SOAK=1."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+_SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+
+settings.register_profile(
+    "default",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    suppress_health_check=_SLOW,
+)
+settings.register_profile(
+    "soak",
+    deadline=None,
+    max_examples=3_000,
+    stateful_step_count=150,
+    print_blob=True,
+    suppress_health_check=_SLOW,
+)
+settings.load_profile("soak" if os.environ.get("QUORATE_SOAK") == "1" else "default")

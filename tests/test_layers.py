@@ -1,0 +1,151 @@
+"""The tree is the architecture: what each part of Quorate may import, and that nothing imports more."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "quorate"
+
+# Part -> the parts it may import, besides itself.  The longest name that fits a module counts.
+MAY_IMPORT: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "clock": (),
+    "store.model": (),
+    "store.api": ("store.model", "errors"),
+    "store": ("errors",),
+    "engines.embedded": ("store", "errors", "clock"),
+    "engines.etcd": ("store", "errors", "wire", "clock", "engines.embedded.state"),
+    "engines.crosscheck": ("store", "errors"),
+    "engines": ("store", "errors", "clock"),
+    "wire": ("errors",),
+    "faces": (),
+    "faces.zookeeper": ("store", "errors", "wire", "clock"),
+    "faces.etcd": ("store", "errors", "wire", "clock"),
+    "faces.consul": ("store", "errors", "discovery", "clock"),
+    "faces.dns": ("store", "errors", "discovery", "clock"),
+    "faces.http": ("store", "errors"),
+    "client": ("store", "errors", "wire", "clock"),
+    "discovery": ("client", "errors"),
+    "membership": ("errors", "clock"),
+    "fencing": ("errors",),
+    "redlock": ("errors", "clock"),
+    "testing": ("server", "client", "errors"),
+    "console": (),
+    "server": (
+        "store",
+        "errors",
+        "clock",
+        "engines",
+        "wire",
+        "faces",
+        "client",
+        "discovery",
+        "membership",
+        "console",
+    ),
+    "cli": ("client", "server", "errors"),
+    "__main__": ("cli",),
+    "__init__": ("store", "errors", "engines"),
+}
+
+# Whatever decides anything runs without a network, a disk, a thread or a clock of its own.
+PURE = (
+    "errors",
+    "store",
+    "wire",
+    "engines.embedded.state",
+    "engines.embedded.leases",
+    "engines.embedded.watches",
+    "engines.embedded.range_index",
+    "engines.embedded.sorted_keys",
+    "engines.embedded.retention",
+    "engines.embedded.shared_rows",
+    "faces.http.health",
+)
+DOES_IO = {
+    "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue",
+    "select", "selectors", "signal", "socket", "sqlite3", "ssl", "subprocess", "sys",
+    "tempfile", "threading", "time", "urllib", "uvloop",
+}  # fmt: skip
+
+MODULES = {
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted(SOURCE.rglob("*.py"))
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_module_imports_only_what_its_layer_may(module: str) -> None:
+    part = part_of(module)
+    allowed = (part, *MAY_IMPORT[part])
+    wrong = [
+        name for name in imports_of_quorate(module) if not any(within(name, each) for each in allowed)
+    ]
+    assert not wrong, f"{module} is in {part}, which may import {allowed}"
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_pure_module_does_no_io(part: str) -> None:
+    for module in MODULES:
+        if within(module, part):
+            assert_pure(module)
+
+
+def assert_pure(module: str) -> None:
+    wrong = [name for name in imports_of(module) if name.partition(".")[0] in DOES_IO]
+    assert not wrong, f"{module} decides things, so it takes time and bytes as arguments"
+
+
+@pytest.mark.parametrize(
+    "module", [name for name, path in MODULES.items() if path.name == "__init__.py"]
+)
+def test_init_only_re_exports(module: str) -> None:
+    for node in tree_of(module).body:
+        is_docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        is_name_list = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in {
+            "__all__",
+            "__version__",
+        }
+        assert is_docstring or is_name_list or isinstance(node, ast.ImportFrom), ast.unparse(node)
+
+
+def test_every_module_has_a_part() -> None:
+    assert {module for module in MODULES if not part_of(module)} == set()
+
+
+def within(module: str, part: str) -> bool:
+    return module == part or module.startswith(f"{part}.")
+
+
+def part_of(module: str) -> str:
+    return max((part for part in MAY_IMPORT if within(module, part)), key=len, default="")
+
+
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text(encoding="utf-8"))
+
+
+def imports_of(module: str) -> Iterator[str]:
+    """Full names of what is imported; `from a.b import c` is a.b.c if that is a module of ours."""
+    for node in ast.walk(tree_of(module)):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(source), level=0, names=names):
+                for alias in names:
+                    inner = f"{source}.{alias.name}"
+                    yield inner if inner.removeprefix("quorate.") in MODULES else source
+            case ast.ImportFrom():
+                pytest.fail(f"{module} has a relative import; write it in full")
+
+
+def imports_of_quorate(module: str) -> Iterator[str]:
+    for name in imports_of(module):
+        if name == "quorate":
+            yield "__init__"
+        elif name.startswith("quorate."):
+            yield name.removeprefix("quorate.")

@@ -1,0 +1,135 @@
+"""The journal alone: what it was given comes back, what nobody needs goes, in slices."""
+
+from __future__ import annotations
+
+import itertools
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.engines.embedded.journal import SLICE_S, Batch, Journal
+from quorate.engines.embedded.shared_rows import VersionName
+from quorate.errors import StorageFailed
+from quorate.store.model import KeyValue
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "q.db"
+
+
+@pytest.fixture
+def journal(path: Path) -> Iterator[Journal]:
+    journal = Journal.open(path)
+    yield journal
+    journal.close()
+
+
+def version(revision: int, key: bytes = b"k", value: bytes = b"v" * 100) -> KeyValue:
+    return KeyValue(key, value, revision, revision, 1)
+
+
+def commit(journal: Journal, *changes: tuple[KeyValue, ...]) -> None:
+    batch = Batch()
+    batch.changes.extend(changes)
+    journal.commit(batch)
+
+
+def contents(journal: Journal) -> list[KeyValue]:
+    return list(itertools.chain.from_iterable(journal.read()))
+
+
+def clean_all(journal: Journal, names: list[VersionName]) -> int:
+    slices, more = 0, True
+    while more:
+        cleaned = journal.clean(names)
+        names, more = names[cleaned.done :], cleaned.more
+        slices += 1
+    return slices
+
+
+def test_versions_come_back_in_the_order_they_were_written(path: Path) -> None:
+    journal = Journal.open(path)
+    commit(journal, (version(2, b"z"), version(2, b"a")), (version(3, b"m"),))
+    commit(journal, (version(4, b"b"),))
+    journal.close()
+    again = Journal.open(path)
+    found = [(kv.mod_revision, kv.key) for kv in contents(again)]
+    again.close()
+    assert found == [(2, b"z"), (2, b"a"), (3, b"m"), (4, b"b")]
+
+
+def test_a_commit_of_any_size_comes_back_whole(journal: Journal) -> None:
+    changes = [(version(r, b"%d" % r, b"x" * (r % 7 * 3000)),) for r in range(2, 1500)]
+    commit(journal, *changes)
+    assert contents(journal) == [kv for (kv,) in changes]
+
+
+@pytest.mark.parametrize("per_commit", [1, 3, 200])
+def test_what_is_cleaned_is_gone_and_the_rest_stays(journal: Journal, per_commit: int) -> None:
+    revisions = range(2, 602)
+    for first in revisions[::per_commit]:
+        commit(journal, *((version(r, b"%d" % r),) for r in range(first, first + per_commit)))
+    gone = [(r, b"%d" % r) for r in revisions if r % 4]
+    clean_all(journal, gone)
+    kept = {kv.mod_revision for kv in contents(journal)}
+    assert kept >= {r for r in revisions if not r % 4}
+    # A row is written anew when half of it is gone: at most as much is kept for nothing as for use.
+    assert len(kept) <= 2 * len([r for r in revisions if not r % 4])
+    clean_all(journal, [(r, b"%d" % r) for r in revisions if not r % 4])
+    assert contents(journal) == []
+
+
+def test_a_row_shared_by_one_revision_keeps_the_versions_that_are_needed(journal: Journal) -> None:
+    commit(journal, tuple(version(2, b"%d" % i) for i in range(10)))
+    clean_all(journal, [(2, b"%d" % i) for i in range(9)])
+    assert [kv.key for kv in contents(journal)] == [b"9"]
+
+
+def test_cleaning_takes_a_slice_at_a_time(journal: Journal) -> None:
+    for revision in range(2, 402):
+        commit(journal, (version(revision),))
+    # A clock on which every look takes a fifth of a slice.
+    readings = itertools.count()
+    slices, names, more = 0, [(r, b"k") for r in range(2, 402)], True
+    while more:
+        cleaned = journal.clean(names, now=lambda: next(readings) * SLICE_S / 5)
+        names, more = names[cleaned.done :], cleaned.more
+        slices += 1
+        commit(journal, (version(1000 + slices, b"between"),))  # others get their turn
+    assert slices > 1
+    assert {kv.key for kv in contents(journal)} == {b"between"}
+
+
+def test_space_is_given_back_to_the_file_system(journal: Journal, path: Path) -> None:
+    for revision in range(2, 502):
+        commit(journal, (version(revision, value=b"x" * 10_000),))
+    before = journal.size().file_bytes
+    clean_all(journal, [(r, b"k") for r in range(2, 502)])
+    while journal.give_back():
+        pass
+    assert journal.size().file_bytes < before / 10
+    journal._checkpoint("TRUNCATE")
+    assert path.stat().st_size < before / 10
+
+
+def test_after_the_first_error_nothing_is_written_any_more(journal: Journal) -> None:
+    commit(journal, (version(2),))
+    with pytest.raises(StorageFailed, match="interrupted"):
+        journal._db.set_progress_handler(lambda: 1, 1)
+        commit(journal, (version(3),))
+    journal._db.set_progress_handler(None, 0)
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            commit(journal, (version(4),))
+    assert journal.failed is not None
+
+
+def test_nobody_else_can_read_the_file_meanwhile(journal: Journal, path: Path) -> None:
+    commit(journal, (version(2),))
+    other = sqlite3.connect(path, timeout=0)
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("SELECT * FROM log").fetchall()
+    other.close()
