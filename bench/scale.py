@@ -66,8 +66,7 @@ async def _fill(url: str, first: int, end: int) -> None:
 
 
 def child(*arguments: str) -> dict[str, float]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.child", *arguments], capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-m", "bench.child", *arguments]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     result: dict[str, float] = json.loads(done.stdout)
     return result

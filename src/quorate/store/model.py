@@ -127,8 +127,8 @@ class Range(msgspec.Struct, frozen=True, gc=False):
     """Read keys.
 
     `at` reads a past revision.  `limit` cuts what is returned, never what is counted.  The revision
-    bounds are inclusive (0 too is a bound) and filter what is returned, not the count.  Order of work, as in etcd:
-    fetch, filter, sort, limit, blank the values if `keys_only`.
+    bounds are inclusive (0 too is a bound) and filter what is returned, not the count.
+    Order of work, as in etcd: fetch, filter, sort, limit, blank the values if `keys_only`.
     `serializable` allows an engine to answer from what it has, without asking for the newest.
     """
 

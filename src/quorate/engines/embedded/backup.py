@@ -89,16 +89,18 @@ async def write_backup(
 def restore(backup: str | Path, data: str | Path, *, progress: Progress | None = None) -> RestoreReport:
     """Make a new store at `data` from a backup.  Nothing that exists is overwritten."""
     backup, data = Path(backup), Path(data).expanduser().resolve()
-    if not backup.exists():
-        raise DataUnreadable(f"{backup} does not exist. Give the path of a backup.")
+    source = Journal.open_backup(backup)
+    try:
+        return _restore_from(source, data, progress)
+    finally:
+        source.abandon()
+
+
+def _restore_from(source: Journal, data: Path, progress: Progress | None) -> RestoreReport:
     with Ownership.take(data):
         if data.exists():
             raise DataError(f"{data} exists already. Move it away first, or restore to another path.")
-        source = Journal.open(backup, kind="backup")
-        try:
-            return _copy(source, data, progress)
-        finally:
-            source.close()
+        return _copy(source, data, progress)
 
 
 def _copy(source: Journal, data: Path, progress: Progress | None) -> RestoreReport:

@@ -29,11 +29,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 
 from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
-from quorate.errors import DataInUse, DataUnreadable, FormatUnknown, StorageFailed
+from quorate.errors import DataError, DataInUse, DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
 __all__ = ["FORMAT", "SLICE_S", "Batch", "Cleaned", "Journal", "JournalSize", "sync_directory"]
@@ -63,18 +64,17 @@ _STATEMENT_ROWS = 128
 # Shared rows that are written anew in one go: they can be large.
 _REWRITE_ROWS = 8
 
-_SCHEMA = f"""
+_SCHEMA = """
 CREATE TABLE log (revision INTEGER PRIMARY KEY, versions BLOB NOT NULL, checksum INTEGER NOT NULL);
-CREATE TABLE leases (id INTEGER PRIMARY KEY, ttl_s REAL NOT NULL);
-CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY);
-INSERT INTO meta VALUES
-    ('format', {FORMAT}), ('kind', 'store'), ('base_revision', 1), ('compact_revision', 0);
+CREATE TABLE leases (id INTEGER PRIMARY KEY, ttl_s REAL NOT NULL, checksum INTEGER NOT NULL);
+CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY, checksum INTEGER NOT NULL);
 """
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
 
 Versions = tuple[KeyValue, ...]
+Kind = Literal["store", "backup"]
 
 
 class Batch:
@@ -126,40 +126,67 @@ class Journal:
         self._vacuum_pages = 16
 
     @classmethod
-    def open(cls, path: Path, *, kind: str = "store") -> Journal:
-        """Open the file, or make it.  Raises `DataUnreadable`, `FormatUnknown`."""
+    def open(cls, path: Path, *, kind: Kind = "store") -> Journal:
+        """Open the file to write to it, or make it.  Raises `DataError`."""
         try:
-            # Only the owner may read what is in it; SQLite gives its log the same permissions.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+            if not path.exists():
+                # Only the owner may read what is in it; SQLite gives its log the same permissions.
+                os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
             fresh = path.stat().st_size == 0
-            db = sqlite3.connect(
-                path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=0
-            )
-        except (OSError, sqlite3.Error) as error:
-            raise _unreadable(path, error) from error
+        except OSError as error:
+            raise DataUnreadable(
+                f"{path} cannot be used: {error.strerror}. Give a path in a directory that exists and "
+                "can be written to."
+            ) from error
+        return cls._opened(path, str(path), kind, fresh=fresh)
+
+    @classmethod
+    def open_backup(cls, path: Path) -> Journal:
+        """Open a complete backup to read it, wherever it lies: nothing is written, not even a lock."""
+        if not path.is_file():
+            raise DataUnreadable(f"{path} is not a file. Give the path of a backup.")
+        return cls._opened(path, f"{path.resolve().as_uri()}?immutable=1", "backup", fresh=None)
+
+    @classmethod
+    def _opened(cls, path: Path, name: str, kind: Kind, *, fresh: bool | None) -> Journal:
+        """`fresh` is None where the file is only read."""
         try:
-            if not fresh and db.execute("PRAGMA application_id").fetchone() != (_APPLICATION_ID,):
-                # Before anything is set: it may be somebody else's, and stays as it is.
-                raise DataUnreadable(
-                    f"{path} is an SQLite database, but not one of Quorate's. Give another path."
-                )
-            _configure(db, fresh=fresh)
+            db = sqlite3.connect(
+                name,
+                uri=fresh is None,
+                isolation_level=None,
+                check_same_thread=False,
+                cached_statements=2 * _STATEMENT_ROWS,
+                timeout=0,
+            )
+        except sqlite3.Error as error:
+            raise _unreadable(path, error) from error
+        journal = cls(path, db)
+        try:
+            if not fresh:
+                journal._check_ours()
+            if fresh is not None:
+                _configure(db, fresh=fresh)
             if fresh:
                 _create(db, kind)
                 sync_directory(path.parent)
-            journal = cls(path, db)
             journal._check_format(kind)
         except sqlite3.Error as error:
             db.close()
-            if error.sqlite_errorcode in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-                raise DataInUse(str(path), pid=None) from error
             raise _unreadable(path, error) from error
         except BaseException:
             db.close()
             raise
         return journal
 
-    def _check_format(self, kind: str) -> None:
+    def _check_ours(self) -> None:
+        # Before anything is set: it may be somebody else's, and stays as it is.
+        if self._query("PRAGMA application_id") != [(_APPLICATION_ID,)]:
+            raise DataUnreadable(
+                f"{self.path} is an SQLite database, but not one of Quorate's. Give another path."
+            )
+
+    def _check_format(self, kind: Kind) -> None:
         found = self.meta("format")
         if found != FORMAT:
             raise FormatUnknown(str(self.path), found=found, known=FORMAT)
@@ -170,22 +197,29 @@ class Journal:
     # -- reading, once, at the start ----------------------------------------------------------
 
     def meta(self, name: str) -> object:
-        row = self._db.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if row is None else row[0]
+        for value, checksum in self._query("SELECT value, checksum FROM meta WHERE name = ?", name):
+            if _checksum(name, value) != checksum:
+                raise self._damaged(f"its {name}")
+            return value
+        return None
 
     def revision_meta(self, name: str) -> int:
         value = self.meta(name)
         if not isinstance(value, int):
-            raise DataUnreadable(f"{self.path} has no {name}. {_REMEDY.format(path=self.path)}")
+            raise self._damaged(f"its {name}")
         return value
 
     def leases(self) -> list[tuple[int, float]]:
-        return self._db.execute("SELECT id, ttl_s FROM leases ORDER BY id").fetchall()
+        leases: list[tuple[int, float]] = []
+        for id, ttl_s, checksum in self._query("SELECT id, ttl_s, checksum FROM leases ORDER BY id"):
+            if _checksum(id, ttl_s) != checksum or not isinstance(id, int):
+                raise self._damaged(f"lease {id}")
+            leases.append((id, float(ttl_s)))
+        return leases
 
     def rows_count(self) -> int:
-        (count,) = self._db.execute("SELECT count(*) FROM log").fetchone()
-        assert isinstance(count, int)
-        return count
+        ((count,),) = self._query("SELECT count(*) FROM log")
+        return int(count)
 
     def load(self) -> Iterator[Versions]:
         """`read`, for the store that is going to write here."""
@@ -206,13 +240,22 @@ class Journal:
             raise _unreadable(self.path, error) from error
 
     def _verified(self, revision: int, blob: object, checksum: object) -> Versions:
-        if isinstance(blob, bytes) and zlib.crc32(blob) == checksum:
-            try:
-                return _decode(blob)
-            except msgspec.DecodeError as error:
-                raise _unreadable(self.path, error) from error
-        raise DataUnreadable(
-            f"{self.path}: row {revision} is damaged (its checksum does not match). "
+        if not isinstance(blob, bytes) or _row_checksum(revision, blob) != checksum:
+            raise self._damaged(f"row {revision}")
+        try:
+            return _decode(blob)
+        except msgspec.DecodeError as error:
+            raise _unreadable(self.path, error) from error
+
+    def _query(self, sql: str, *fields: object) -> list[tuple[Any, ...]]:
+        try:
+            return self._db.execute(sql, fields).fetchall()
+        except sqlite3.Error as error:
+            raise _unreadable(self.path, error) from error
+
+    def _damaged(self, what: str) -> DataUnreadable:
+        return DataUnreadable(
+            f"{self.path} is damaged: {what} does not match its checksum. "
             f"{_REMEDY.format(path=self.path)}"
         )
 
@@ -237,11 +280,12 @@ class Journal:
             if ttl_s is None:
                 self._db.execute("DELETE FROM leases WHERE id = ?", (lease,))
             else:
-                self._db.execute("INSERT INTO leases VALUES (?, ?)", (lease, ttl_s))
+                row = (lease, ttl_s, _checksum(lease, ttl_s))
+                self._db.execute("INSERT INTO leases VALUES (?, ?, ?)", row)
         if batch.compact_revision is not None:
-            self._set_meta("compact_revision", batch.compact_revision)
+            _set_meta(self._db, "compact_revision", batch.compact_revision)
         for name, value in batch.meta.items():
-            self._set_meta(name, value)
+            _set_meta(self._db, name, value)
 
     def append(self, rows: list[tuple[int, Versions]]) -> None:
         """Write rows as they are, outside of any store's life: for backups and restores."""
@@ -257,14 +301,11 @@ class Journal:
             fields: list[object] = []
             for revision, versions in step:
                 blob = _encode(versions)
-                fields += (revision, blob, zlib.crc32(blob))
+                fields += (revision, blob, _row_checksum(revision, blob))
                 size += len(blob)
                 self._shared.note(revision, versions)
             self._db.execute(_write_sql(len(step)), fields)
         return size
-
-    def _set_meta(self, name: str, value: object) -> None:
-        self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, value))
 
     def _logged(self, size: int) -> None:
         self._logged_bytes += size
@@ -448,8 +489,23 @@ def _create(db: sqlite3.Connection, kind: str) -> None:
     db.execute("BEGIN IMMEDIATE")
     for statement in _SCHEMA.split(";\n"):
         db.execute(statement)
-    db.execute("UPDATE meta SET value = ? WHERE name = 'kind'", (kind,))
+    meta = {"format": FORMAT, "kind": kind, "base_revision": 1, "compact_revision": 0}
+    for name, value in meta.items():
+        _set_meta(db, name, value)
     db.execute("COMMIT")
+
+
+def _set_meta(db: sqlite3.Connection, name: str, value: object) -> None:
+    row = (name, value, _checksum(name, value))
+    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
+
+
+def _checksum(*fields: object) -> int:
+    return zlib.crc32(_encode(fields))
+
+
+def _row_checksum(revision: int, blob: bytes) -> int:
+    return zlib.crc32(blob, revision & 0xFFFFFFFF)
 
 
 def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:
@@ -492,5 +548,7 @@ def sync_directory(directory: Path) -> None:
 _REMEDY = "Run `quorate doctor {path}`, or restore a backup with `quorate restore`."
 
 
-def _unreadable(path: Path, error: Exception) -> DataUnreadable:
+def _unreadable(path: Path, error: Exception) -> DataError:
+    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return DataInUse(str(path), pid=None)
     return DataUnreadable(f"{path} cannot be read as a store ({error}). {_REMEDY.format(path=path)}")

@@ -27,7 +27,7 @@ from operator import attrgetter
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.sorted_keys import SortedKeys
-from quorate.errors import Compacted, FutureRevision, KeyNotFound, LeaseNotFound
+from quorate.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
 from quorate.store.model import (
     Compare,
     CompareTarget,
@@ -138,8 +138,13 @@ class State:
         self.revision = Revision(max(revision, self._log_first - 1 + len(log), FIRST_REVISION))
         while self._log_first + len(log) <= self.revision:
             log.append(())
-        for i, entry in enumerate(log):
-            log[i] = tuple(entry)
+        for at, entry in enumerate(log, self._log_first):
+            if not entry and at > compact_revision:
+                raise DataUnreadable(
+                    f"the data is damaged: revision {at} is missing, though {self.revision} is there. "
+                    "Run `quorate doctor`, or restore a backup with `quorate restore`."
+                )
+            log[at - self._log_first] = tuple(entry)
         self._keys = SortedKeys(live)
         self._dead = SortedKeys(dead)
         self.history_bytes = sum(_size(kv) for versions in past.values() for kv in versions)
