@@ -101,3 +101,16 @@ def test_an_id_that_is_taken_is_refused() -> None:
     table.grant(A, 2.0, now=0.0)
     with pytest.raises(LeaseExists):
         table.grant(A, 2.0, now=0.0)
+
+
+def test_of_many_that_come_up_together_only_so_many_are_looked_at() -> None:
+    table = LeaseTable(now=0.0)
+    for lease in range(1, 101):
+        table.grant(LeaseId(lease), 2.0, now=0.0)
+    pass_time(table, 0.0, 1.75)
+    found = []
+    for _ in range(4):
+        assert table.is_any_due or not found
+        found.append(len(table.due(now=2.0, at_most=25)))
+    assert found == [25, 25, 25, 25]
+    assert not table.is_any_due

@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from quorate.engines.embedded.range_index import RangeIndex
 from quorate.store.model import KeyRange
 
-keys = st.binary(min_size=1, max_size=2)
-ranges = st.builds(KeyRange, keys, st.none() | keys) | keys.map(KeyRange.exactly)
+# More lengths of prefixes than the index keeps apart, and keys below all of them.
+deep = st.integers(0, 12).map(lambda length: b"a" * length)
+keys = st.binary(min_size=1, max_size=2) | deep.filter(bool)
+ranges = (
+    st.builds(KeyRange, keys, st.none() | keys)
+    | keys.map(KeyRange.exactly)
+    | (deep | st.binary(max_size=2)).map(KeyRange.prefix)
+)
 
 
 @given(
@@ -30,7 +36,7 @@ def test_finds_exactly_the_ranges_that_contain_a_key(
             index.remove(keys, value)
             there.remove(value)
     for key in asked:
-        found = list(index.find(key))
+        found = index.find(key)
         assert len(found) == len(set(found))
         assert set(found) == {value for value in there if value[0].contains(key)}
 
@@ -38,7 +44,7 @@ def test_finds_exactly_the_ranges_that_contain_a_key(
 def test_a_key_is_found_without_looking_at_ranges_elsewhere() -> None:
     index: RangeIndex[int] = RangeIndex()
     for i in range(4096):
-        index.add(KeyRange.prefix(b"%04d/" % i), i)
+        index.add(KeyRange(b"%04d/" % i, b"%04d/zz" % i), i)
     looked_at = 0
 
     class Counted(bytes):
@@ -49,6 +55,6 @@ def test_a_key_is_found_without_looking_at_ranges_elsewhere() -> None:
 
         __hash__ = bytes.__hash__
 
-    assert list(index.find(Counted(b"0007/x"))) == [7]
+    assert index.find(Counted(b"0007/x")) == [7]
     # A balanced tree of 4,096 is 12 deep; random priorities make it about twice that.
     assert looked_at < 200

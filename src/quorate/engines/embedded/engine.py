@@ -137,7 +137,7 @@ class EmbeddedStore:
         self._flush_due = False
         self._commits_count = 0
         self._compacting = asyncio.Lock()
-        self._refusal: StorageFailed | None = None  # why writes are refused, for good
+        self._failure: BaseException | None = None  # what stopped writing, for good
         self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
         self._closed = False
         self._pins: dict[object, int] = {}
@@ -368,8 +368,8 @@ class EmbeddedStore:
         committing = self._committing
         if self._filling.leases or (committing is not None and committing.leases):
             await self._settled()
-        elif self._leases_torn and self._refusal is not None:
-            raise self._refusal
+        elif self._leases_torn:
+            self._check_unfailed()
 
     # -- watching ------------------------------------------------------------------------
 
@@ -416,8 +416,8 @@ class EmbeddedStore:
             waiter = self._loop.create_future()
             self._committing.waiters.append(waiter)
             await waiter
-        elif self._refusal is not None:
-            raise self._refusal
+        else:
+            self._check_unfailed()
 
     def _schedule_flush(self) -> None:
         # Not at once: everybody whose turn it is in this round of the loop gets into the batch.
@@ -428,7 +428,7 @@ class EmbeddedStore:
     def _flush(self) -> None:
         self._flush_due = False
         batch = self._filling
-        if self._refusal is not None or self._committing is not None or not batch:
+        if self._failure is not None or self._committing is not None or not batch:
             return
         batch.revision = self._state.revision
         self._committing, self._filling = batch, _Commit()
@@ -455,9 +455,7 @@ class EmbeddedStore:
 
     def fail(self, error: BaseException, batch: _Commit | None = None) -> None:
         """The journal failed: stop writing, say so, keep reading."""
-        if not isinstance(error, StorageFailed):
-            error = StorageFailed(str(self.path), error)
-        self._refusal = error
+        self._failure = error.cause if isinstance(error, StorageFailed) else error
         self.alarms |= {Alarm.STORAGE_FAILED}
         self._leases_torn = bool(self._filling.leases or (batch is not None and batch.leases))
         for waiter in batch.waiters if batch is not None else ():
@@ -465,7 +463,7 @@ class EmbeddedStore:
                 waiter.set_exception(Indeterminate(f"this write may be on disk or not: {error}"))
         for waiter in self._filling.waiters:
             if not waiter.done():
-                waiter.set_exception(error)
+                waiter.set_exception(StorageFailed(str(self.path), self._failure))
         self._filling = _Commit()
 
     # -- refusing ------------------------------------------------------------------------
@@ -477,8 +475,12 @@ class EmbeddedStore:
     def _check_writable(self) -> None:
         if self._closed:
             raise StoreClosed
-        if self._refusal is not None:
-            raise self._refusal
+        self._check_unfailed()
+
+    def _check_unfailed(self) -> None:
+        # A new error each time: one that is raised again and again gathers the traceback of each.
+        if self._failure is not None:
+            raise StorageFailed(str(self.path), self._failure)
 
     def _check_room(self, size: int) -> None:
         self._check_writable()
@@ -516,7 +518,7 @@ class EmbeddedStore:
         self._closed = True
         try:
             await self._maintenance.stop()
-            if self._refusal is None:
+            if self._failure is None:
                 await self._settled()
         finally:
             for stream in list(self._streams):

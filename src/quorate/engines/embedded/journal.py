@@ -43,8 +43,11 @@ FORMAT = 1
 
 _APPLICATION_ID = 0x51554F52  # "QUOR", in the header of the file: `file` and `doctor` can tell
 
-# The most of the writer's time that one slice of compaction or of giving space back may take.
+# The most of the writer's time that one slice of compaction or of giving space back may take, and what
+# it aims at: a commit may have to wait for a whole slice.  (At 16 writers, slices of 5 ms made for a
+# 99th percentile of 12 ms while compaction ran, slices of 2 ms for 7 ms.)
 SLICE_S = 0.010
+_SLICE_AIM_S = 0.002
 
 _PAGE_BYTES = 4096
 # The write-ahead log is folded back after this much payload or this many commits, whichever comes
@@ -97,10 +100,11 @@ class Batch:
 
 
 class Cleaned(msgspec.Struct, frozen=True, gc=False):
-    """What a slice of cleaning did: how many versions it took off the list, and whether to go on."""
+    """What a slice of cleaning did: versions taken off the list, whether to go on, and its time."""
 
     done: int
     more: bool
+    took_s: float
 
 
 class JournalSize(msgspec.Struct, frozen=True, gc=False):
@@ -116,7 +120,7 @@ class Journal:
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
-        self.failed: StorageFailed | None = None
+        self.failure: Exception | None = None
         self._db = connection
         self._logged_bytes = 0
         self._logged_commits = 0
@@ -326,25 +330,27 @@ class Journal:
 
     # -- compaction and space, in slices ------------------------------------------------------
 
-    def clean(self, names: list[VersionName], now: Callable[[], float] = time.monotonic) -> Cleaned:
+    def clean(self, names: list[VersionName], now: Callable[[], float] = time.perf_counter) -> Cleaned:
         """Remove what fits into a slice of these versions, which nobody needs any more."""
         started = now()
         done = written = 0
+        took_s = 0.0
         with _Transaction(self):
-            while now() - started < SLICE_S / 2 and (done < len(names) or self._half_empty):
+            while took_s < _SLICE_AIM_S and (done < len(names) or self._half_empty):
                 if self._half_empty:
                     written += self._rewrite_some()
                 else:
                     step = names[done : done + self._clean_names]
                     written += self._let_go(step)
                     done += len(step)
+                took_s = now() - started
         # A step that fills the slice alone is too long; many that do not are too many statements.
-        if done == self._clean_names and now() - started > SLICE_S / 2:
+        if done == self._clean_names and took_s > _SLICE_AIM_S:
             self._clean_names = max(8, self._clean_names // 2)
         elif done > 4 * self._clean_names:
             self._clean_names = min(4096, self._clean_names * 2)
         self._logged(written)
-        return Cleaned(done, done < len(names) or bool(self._half_empty))
+        return Cleaned(done, done < len(names) or bool(self._half_empty), now() - started)
 
     def _let_go(self, names: list[VersionName]) -> int:
         remove, touched = self._shared.let_go(names)
@@ -376,7 +382,7 @@ class Journal:
             )
         return self._write(kept)
 
-    def give_back(self, now: Callable[[], float] = time.monotonic) -> bool:
+    def give_back(self, now: Callable[[], float] = time.perf_counter) -> bool:
         """Return a slice of unused pages to the file system; whether there are more worth it."""
         before = self._free_to_give()
         if not before:
@@ -385,10 +391,10 @@ class Journal:
         with _Transaction(self):
             # The pragma works one page a step, so its rows must be fetched to the last.
             self._db.execute(f"PRAGMA incremental_vacuum({self._vacuum_pages})").fetchall()
-        took = now() - started
-        if took > SLICE_S / 2:
+        took_s = now() - started
+        if took_s > _SLICE_AIM_S:
             self._vacuum_pages = max(1, self._vacuum_pages // 2)
-        elif took < SLICE_S / 4:
+        elif took_s < _SLICE_AIM_S / 2:
             self._vacuum_pages = min(1024, self._vacuum_pages * 2)
         self._logged(2 * self._vacuum_pages * _PAGE_BYTES)
         return 0 < self._free_to_give() < before
@@ -428,7 +434,7 @@ class Journal:
     def close(self) -> None:
         """Fold the log back and let go of the file; after a failure, only let go."""
         try:
-            if self.failed is None:
+            if self.failure is None:
                 self._checkpoint("TRUNCATE")
         finally:
             self._db.close()
@@ -443,15 +449,16 @@ class _Guard:
         self._journal = journal
 
     def __enter__(self) -> None:
-        if self._journal.failed is not None:
-            raise self._journal.failed
+        journal = self._journal
+        if journal.failure is not None:
+            raise StorageFailed(str(journal.path), journal.failure)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # Whatever it was, half a transaction must not be followed by another one.
         if isinstance(error, Exception) and not isinstance(error, StorageFailed):
             journal = self._journal
-            journal.failed = StorageFailed(str(journal.path), error)
-            raise journal.failed from error
+            journal.failure = error
+            raise StorageFailed(str(journal.path), error) from error
 
 
 class _Transaction(_Guard):

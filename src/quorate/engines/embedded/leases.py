@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import heapq
+import sys
 from collections.abc import Iterable
 
 from quorate.errors import LeaseExists, LeaseNotFound
@@ -68,11 +69,15 @@ class LeaseTable:
         lease.deadline = self._advance(now) + lease.ttl_s
         return lease.ttl_s
 
-    def due(self, *, now: float) -> list[LeaseId]:
-        """The leases whose time is up, oldest deadline first.  The caller ends them."""
+    def due(self, *, now: float, at_most: int = sys.maxsize) -> list[LeaseId]:
+        """The leases whose time is up, oldest deadline first.  The caller ends them.
+
+        Looks at `at_most` so many that could be due; `is_any_due` tells whether there are more.
+        """
         elapsed = self._advance(now)
         heap, due = self._heap, []
-        while heap and heap[0][0] <= elapsed:
+        while at_most and heap and heap[0][0] <= elapsed:
+            at_most -= 1
             queued, id = heapq.heappop(heap)
             lease = self._leases.get(id)
             if lease is None or lease.queued != queued:
@@ -84,6 +89,10 @@ class LeaseTable:
                 lease.queued = None
                 due.append(lease.id)
         return due
+
+    @property
+    def is_any_due(self) -> bool:
+        return bool(self._heap) and self._heap[0][0] <= self._elapsed
 
     def end(self, id: int) -> list[bytes]:
         """Forget the lease; return its keys in order, for the caller to delete."""

@@ -31,6 +31,9 @@ TICK_S = 0.1
 
 _TRIM_REVISIONS = 500
 _CLEAN_NAMES_MAX = 10_000
+_BACKLOG_MAX = 50_000
+# Leases that one turn of the loop looks at: about a millisecond.
+_LEASES_MAX = 1000
 
 
 class Maintenance:
@@ -91,12 +94,21 @@ class Maintenance:
             self._store.tick_watches(now)
             if Alarm.STORAGE_FAILED in self._store.alarms:
                 continue
-            for lease in self._state.leases.due(now=now):
-                self._store.end_lease(lease)
+            await self._end_leases(now)
             self._store.review_space()
             target = self._compaction_due(now)
             if target > self._state.compact_revision:
                 await self._compact(target)
+
+    async def _end_leases(self, now: float) -> None:
+        # After a restart all leases were granted at one moment, and come up for review at one.
+        leases = self._state.leases
+        while True:
+            for lease in leases.due(now=now, at_most=_LEASES_MAX):
+                self._store.end_lease(lease)
+            if not leases.is_any_due:
+                return
+            await asyncio.sleep(0)
 
     def _compaction_due(self, now: float) -> int:
         """The revision that auto-compaction should go to now; 0 if there is no need."""
@@ -137,7 +149,7 @@ class Maintenance:
 
     async def _trim(self) -> None:
         """Free memory, until there is enough to clean from the journal."""
-        while self._state.trim_pending and len(self._garbage) < _CLEAN_NAMES_MAX:
+        while self._state.trim_pending and len(self._garbage) < 2 * _BACKLOG_MAX:
             freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
             self._garbage.extend((kv.mod_revision, kv.key) for kv in freed)
             await asyncio.sleep(0)
@@ -151,6 +163,10 @@ class Maintenance:
             cleaned = await self._submit(Clean(names[done:]))
             assert isinstance(cleaned, Cleaned)
             done, more = done + cleaned.done, cleaned.more
+            # At most half of the writer's time, so that commits hardly notice; unless so much has
+            # piled up that it would never end.
+            if cleaned.took_s and len(garbage) < _BACKLOG_MAX:
+                await asyncio.sleep(cleaned.took_s)
 
     async def _submit(self, job: Clean | GiveBack) -> object:
         ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()

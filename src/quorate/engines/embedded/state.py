@@ -247,8 +247,7 @@ class State:
     def _walk(self, keys: KeyRange, at: int, *, descending: bool = False) -> Iterator[KeyValue]:
         names = self._keys.walk(keys, descending=descending)
         if at >= self.revision:
-            live = self._live
-            return (live[key] for key in names)
+            return map(self._live.__getitem__, names)
         if self._dead.count(keys):
             names = heapq.merge(names, self._dead.walk(keys, descending=descending), reverse=descending)
         return (kv for key in names if (kv := self.get(key, at)) is not None)

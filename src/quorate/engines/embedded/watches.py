@@ -27,7 +27,8 @@ from quorate.store.model import Event, KeyRange, KeyValue, Revision, WatchBatch
 
 __all__ = ["WatchHub", "Watcher"]
 
-# Batches of one revision by (prev_kv, first key, number of events).
+# Batches of one revision by (prev_kv, first key, number of events): those made for one watcher serve
+# every other that asks for the same.
 _Made = dict[tuple[bool, bytes, int], WatchBatch]
 
 
@@ -152,18 +153,19 @@ class WatchHub:
         first, self.revision = self.revision + 1, revision
         if not self._synced_count:
             return
-        for at in range(first, revision + 1):
-            self._publish_one(at, self._state.changes(at))
-
-    def _publish_one(self, revision: int, changes: Changes) -> None:
         find = self._synced.find
-        # Batches made for one watcher serve every other that asks for the same.
+        for at in range(first, revision + 1):
+            changes = self._state.changes(at)
+            if len(changes) > 1:
+                self._publish_many(at, changes)
+            elif watchers := find(changes[0].key):
+                made: _Made = {}
+                for watcher in watchers:
+                    self._push(watcher, at, [changes[0]], made)
+
+    def _publish_many(self, revision: int, changes: Changes) -> None:
+        find = self._synced.find
         made: _Made = {}
-        if len(changes) == 1:
-            (kv,) = changes
-            for watcher in list(find(kv.key)):
-                self._push(watcher, revision, [kv], made)
-            return
         concerned: dict[Watcher, list[KeyValue]] = {}
         for kv in changes:
             for watcher in find(kv.key):

@@ -61,7 +61,7 @@ class InstantWriter:
     def submit(self, job: Job, done: Done) -> None:
         result: object = None
         if isinstance(job, Clean):
-            result = Cleaned(len(job.names), more=False)
+            result = Cleaned(len(job.names), more=False, took_s=0.0)
         self._loop.call_soon(done, None, result)
 
     async def size(self) -> JournalSize | None:

@@ -1,0 +1,176 @@
+"""What the engine does beside the contract: shedding, failing, cancelling, cleaning up after itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from quorate.clock import ManualClock
+from quorate.engines.embedded.engine import EmbeddedStore
+from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.opening import open_store
+from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
+from quorate.store.model import Alarm, KeyRange, LeaseId
+from quorate.store.rules import Limits
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path / 'q.db'}"
+
+
+def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    def commit(journal: Journal, batch: Batch) -> None:
+        raise StorageFailed(str(journal.path), sqlite3.OperationalError("disk I/O error"))
+
+    monkeypatch.setattr(Journal, "commit", commit)
+
+
+async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
+    async with open_store(url, limits=Limits(pending_bytes_max=1000)) as store:
+        writes = [asyncio.ensure_future(store.put(b"%d" % i, b"x" * 100)) for i in range(100)]
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        refused = [result for result in results if isinstance(result, Overloaded)]
+        done = [result for result in results if not isinstance(result, BaseException)]
+        assert refused
+        assert len(done) + len(refused) == 100
+        # Nothing of a refused write is there, and the next one finds room.
+        assert (await store.range(KeyRange.everything(), count_only=True)).count == len(done)
+        await store.put(b"later")
+
+
+async def test_a_failed_commit_stops_writes_and_reads_go_on(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(url) as store:
+        before = await store.put(b"k", b"acknowledged")
+        break_disk(monkeypatch)
+        async with store.watch(b"k") as watch:
+            with pytest.raises(Indeterminate):
+                await store.put(b"k", b"lost")
+            with pytest.raises(StorageFailed, match="disk I/O error"):
+                await store.put(b"k", b"refused")
+            found = await store.range(b"k")
+            assert (found.revision, found.kvs[0].value) == (before.revision, b"acknowledged")
+            assert Alarm.STORAGE_FAILED in (await store.status()).alarms
+            assert (await store.hash()).revision == before.revision
+            with pytest.raises(TimeoutError):  # and nobody hears of what was lost
+                await asyncio.wait_for(anext(watch), 0.05)
+    monkeypatch.undo()
+    async with open_store(url) as store:
+        assert (await store.range(b"k")).kvs[0].value == b"acknowledged"
+
+
+async def test_refusing_again_and_again_gathers_nothing(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_store(url) as store:
+        break_disk(monkeypatch)
+        with pytest.raises(Indeterminate):
+            await store.put(b"k")
+        depths = set()
+        for _ in range(20):
+            with pytest.raises(StorageFailed) as refused:
+                await store.put(b"k")
+            depths.add(len(refused.traceback))
+        assert len(depths) == 1
+
+
+async def test_a_cancelled_write_harms_nobody_else(url: str) -> None:
+    async with open_store(url) as store:
+        writes = [asyncio.create_task(store.put(b"%d" % i)) for i in range(10)]
+        await asyncio.sleep(0)
+        for write in writes[::2]:
+            write.cancel()
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert [isinstance(result, asyncio.CancelledError) for result in results] == [True, False] * 5
+        # It was on its way already, so it is there; what matters is that the others are.
+        keys = {kv.key for kv in (await store.range(KeyRange.everything())).kvs}
+        assert keys >= {b"%d" % i for i in range(1, 10, 2)}
+
+
+async def test_a_cancelled_open_leaves_the_data_free(url: str) -> None:
+    async with open_store(url) as store:
+        for i in range(50):
+            await store.put(b"%d" % i, b"x" * 1000)
+
+    async def hold() -> None:
+        async with open_store(url):
+            await asyncio.Event().wait()
+
+    for turns in range(5):
+        opening = asyncio.create_task(hold())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with open_store(url) as store:
+            assert (await store.status()).keys_count == 50
+
+
+async def test_more_leases_than_one_turn_looks_at_come_up_together() -> None:
+    clock = ManualClock()
+    async with open_store("memory:", clock=clock) as store:
+        grants = await asyncio.gather(*(store.grant(5.0) for _ in range(5000)))
+        await clock.advance(4.0)
+        for grant in grants[:4000]:
+            await store.keep_alive(grant.id)
+        await clock.advance(1.2)
+        await _turns(20)
+        assert set(await store.leases()) == {grant.id for grant in grants[:4000]}
+        await clock.advance(5.0)
+        await _turns(20)
+        assert await store.leases() == ()
+
+
+async def test_a_gap_in_the_history_is_noticed_when_the_store_is_opened(url: str) -> None:
+    async with open_store(url) as store:
+        for i in range(5):
+            await store.put(b"%d" % i)
+    path = url.removeprefix("sqlite:")
+    with sqlite3.connect(path) as db:
+        db.execute("DELETE FROM log WHERE revision = 4")
+    db.close()
+    with pytest.raises(DataUnreadable, match="revision 4 is missing"):
+        async with open_store(url):
+            pass
+
+
+async def test_what_compaction_left_over_is_cleaned_after_a_restart(url: str) -> None:
+    async with open_store(url) as store:
+        for i in range(50):
+            await store.put(b"k", b"%d" % i)
+    # As if the process had ended between the compaction and its clean-up.
+    journal = Journal.open(Path(url.removeprefix("sqlite:")))
+    batch = Batch()
+    batch.compact_revision = 50
+    journal.commit(batch)
+    journal.close()
+    async with open_store(url) as store:
+        await _until_clean(store)
+    journal = Journal.open(Path(url.removeprefix("sqlite:")))
+    kept = [kv.mod_revision for versions in journal.read() for kv in versions]
+    journal.close()
+    assert kept == [50, 51]
+
+
+async def _turns(count: int) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def _until_clean(store: EmbeddedStore) -> None:
+    async with asyncio.timeout(20):
+        while store.statistics().garbage_count:  # noqa: ASYNC110  nothing else tells
+            await asyncio.sleep(0.001)
+        await store.journal_size()  # behind the last slice in the writer's queue
+
+
+async def test_a_chosen_lease_id_can_be_any_number_but_zero() -> None:
+    async with open_store("memory:") as store:
+        for id in (1, -1, 2**63 - 1, -(2**63)):
+            assert (await store.grant(5.0, id=LeaseId(id))).id == id
