@@ -7,7 +7,7 @@ import itertools
 import time
 from pathlib import Path
 
-from bench.load import fill, writers
+from bench.load import closed_loop, fill, puts
 from bench.results import Section, Table, duration
 from bench.rounds import Settings, run
 from quorate.engines.embedded.engine import EmbeddedStore
@@ -55,9 +55,10 @@ async def _measure(settings: Settings, path: Path) -> tuple[dict[str, list[float
             for _ in range(10):
                 await fill(store, 0, keys)
             settings.report(f"housekeeping: round {number + 1}, measuring")
-            quiet = writers(store, _WRITERS, numbers=fresh.__next__, seen=times[_QUIET].append)
+            work = puts(store, numbers=fresh.__next__)
+            quiet = closed_loop(work, _WRITERS, seen=times[_QUIET].append)
             await quiet(4 * settings.slice_s)
-            busy = writers(store, _WRITERS, numbers=fresh.__next__, seen=times[_BUSY].append)
+            busy = closed_loop(work, _WRITERS, seen=times[_BUSY].append)
             started, waste = time.perf_counter(), store.statistics().history_bytes
             await store.compact((await store.status()).revision)
             while _cleaning(store):

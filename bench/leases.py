@@ -8,9 +8,9 @@ import random
 import time
 from collections.abc import Iterator
 
-from bench.load import fill
+from bench.load import closed_loop, fill
 from bench.results import Section, Table, count, duration
-from bench.rounds import Contestant, Settings, alternate, run, timed_loop
+from bench.rounds import Contestant, Settings, alternate, run
 from quorate.engines.embedded.leases import STALL_S, LeaseTable
 from quorate.engines.opening import open_store
 from quorate.store.api import Store
@@ -68,7 +68,7 @@ async def _keep_alives(settings: Settings, sizes: tuple[int, ...]) -> dict[int, 
 
 
 def _keep(store: Store, turn: Iterator[LeaseId]) -> Contestant:
-    return timed_loop(lambda: store.keep_alive(next(turn)))
+    return closed_loop(lambda: store.keep_alive(next(turn)), 1, clock=time.process_time)
 
 
 def _idle_tick_s(leases: int) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from bench.rounds import Contestant
 from quorate.store.api import Store
 
-__all__ = ["KEY_BYTES", "VALUE", "fill", "key", "writers"]
+__all__ = ["KEY_BYTES", "VALUE", "closed_loop", "fill", "key", "puts"]
 
 KEY_BYTES = 24
 VALUE = random.Random(0).randbytes(100)
@@ -33,45 +33,46 @@ async def fill(store: Store, first: int, end: int) -> None:
     await asyncio.gather(*(work() for _ in range(256)))
 
 
-def writers(
-    store: Store,
+def puts(store: Store, *, numbers: Callable[[], int] | None = None) -> Callable[[], Awaitable[object]]:
+    """What a writer does again and again: put the next key, a new one unless `numbers` says which."""
+    number = numbers or itertools.count(1_000_000_000).__next__
+    return lambda: store.put(key(number()), VALUE)
+
+
+def closed_loop(
+    work: Callable[[], Awaitable[object]],
     concurrency: int,
     *,
-    numbers: Callable[[], int] | None = None,
-    seen: Callable[[float], None] | None = None,
     clock: Callable[[], float] = time.perf_counter,
+    seen: Callable[[float], None] | None = None,
 ) -> Contestant:
-    """So many tasks that put, each its next one when the last was acknowledged.
+    """So many tasks, each of which works again when it has the answer to the last time.
 
-    They put new keys unless `numbers` says which; `seen` is told how long each put took; the rate is by
-    `clock`: processor time where nothing waits for a disk.
+    The rate is by `clock`: processor time where nothing waits for a disk.  `seen` is told how long
+    each time took.
     """
-    fresh = itertools.count(1_000_000_000)
-    number = numbers or fresh.__next__
 
     async def contestant(seconds: float) -> float:
         now = time.perf_counter
         started = clock()
         until = now() + seconds
 
-        async def work() -> int:
+        async def repeat() -> int:
             done = 0
             while now() < until:
-                await store.put(key(number()), VALUE)
+                await work()
                 done += 1
             return done
 
-        async def work_observed(observe: Callable[[float], None]) -> int:
+        async def repeat_observed(observe: Callable[[float], None]) -> int:
             done = 0
             while (begun := now()) < until:
-                await store.put(key(number()), VALUE)
+                await work()
                 observe(now() - begun)
                 done += 1
             return done
 
-        tasks: list[Awaitable[int]] = [
-            work() if seen is None else work_observed(seen) for _ in range(concurrency)
-        ]
+        tasks = [repeat() if seen is None else repeat_observed(seen) for _ in range(concurrency)]
         done = sum(await asyncio.gather(*tasks))
         return done / (clock() - started)
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.results import duration
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -27,6 +29,7 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     style: Any = {
         "font.size": 10,
@@ -44,7 +47,11 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
     }
     with plt.rc_context(style):
         figure, (puts, opening, memory) = plt.subplots(
-            1, 3, figsize=(13, 4.4), width_ratios=(1.5, 1, 1), layout="constrained"
+            1,
+            3,
+            figsize=(13, 4.4),
+            width_ratios=(1.5, 1, 1),
+            layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08),
         )
         _draw_puts(puts, results["puts"])
         scale = results["scale"]
@@ -74,12 +81,13 @@ def _draw_puts(axes: Axes, data: Mapping[str, Any]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xticks(writers, [str(number) for number in writers])
+    axes.set_ylim(1_000, 2 * max(map(max, lines.values())))
     axes.yaxis.set_major_formatter(_thousands)
     axes.set_title("Durable puts")
     axes.set_xlabel("concurrent writers; rows in a batch")
     axes.set_ylabel("puts per second")
     axes.grid(axis="y", color="#e6e8eb", linewidth=0.8)
-    axes.legend(loc="upper left", fontsize=9)
+    axes.legend(loc="lower right", fontsize=9)
 
 
 def _draw_opening(axes: Axes, keys: list[int], seconds: list[float]) -> None:
@@ -87,11 +95,11 @@ def _draw_opening(axes: Axes, keys: list[int], seconds: list[float]) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylim(min(seconds) / 3, 40)
-    _draw_limit(axes, 15, "15 s, the most for 1,000,000 keys")
+    _draw_limit(axes, 15, "15 s, the most for 1M keys")
     axes.set_title("Time to open")
     axes.set_ylabel("seconds")
     for x, y in zip(keys, seconds, strict=True):
-        axes.annotate(f"{y:.2g} s", (x, y), (0, 8), textcoords="offset points", ha="center")
+        axes.annotate(duration(y), (x, y), (-8, 4), textcoords="offset points", ha="right")
 
 
 def _draw_memory(axes: Axes, keys: list[int], key_bytes: list[float]) -> None:
@@ -101,14 +109,15 @@ def _draw_memory(axes: Axes, keys: list[int], key_bytes: list[float]) -> None:
     axes.set_title("Memory for each key")
     axes.set_ylabel("bytes, resident")
     for x, y in zip(keys, key_bytes, strict=True):
-        axes.annotate(f"{y:.0f} B", (x, y), (0, 8), textcoords="offset points", ha="center")
+        axes.annotate(f"{y:.0f} B", (x, y), (4, 8), textcoords="offset points", ha="left")
 
 
 def _draw_by_keys(axes: Axes, keys: list[int], values: list[float]) -> None:
     axes.plot(keys, values, marker="o", linewidth=2.6, markersize=6, color=_COLOURS["Quorate"])
     axes.set_xscale("log")
-    axes.set_xlim(min(keys) / 2, max(keys) * 2)
+    axes.set_xlim(min(keys) / 6, max(keys) * 4)
     axes.set_xticks(keys, [_thousands(number, 0) for number in keys])
+    axes.set_xticks([], minor=True)
     axes.set_xlabel("keys, 24 bytes with values of 100")
     axes.grid(axis="y", color="#e6e8eb", linewidth=0.8)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, closing
 
-from bench.load import writers
+from bench.load import closed_loop, puts
 from bench.raw import RawFile, RawSqlite
 from bench.results import Section, Table, Target, count, ratio
 from bench.rounds import LOOPS, Contestant, LoopName, Rounds, Settings, alternate, run
@@ -69,7 +69,7 @@ async def _compare(settings: Settings, loop: LoopName, concurrency: int) -> Roun
         single = stack.enter_context(closing(RawFile(directory / "single", rows=1)))
         sqlite = stack.enter_context(closing(RawSqlite(directory / "raw.db", rows=concurrency)))
         store = await stack.enter_async_context(open_store(f"sqlite:{directory / 'quorate.db'}"))
-        quorate = writers(store, concurrency)
+        quorate = closed_loop(puts(store), concurrency)
         settings.report(f"{what}: warming up")
         for contestant in (quorate, sqlite):
             await contestant(0.1 if settings.quick else 0.75)

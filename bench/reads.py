@@ -5,15 +5,14 @@ In memory, as reads of either engine are: what grows with the number of keys is 
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from time import process_time
 
-from bench.load import VALUE, fill, key, writers
+from bench.load import VALUE, closed_loop, fill, key, puts
 from bench.results import Section, Table, count, ratio
-from bench.rounds import Contestant, Rounds, Settings, alternate, run, timed_loop
+from bench.rounds import Contestant, Rounds, Settings, alternate, run
 from quorate.engines.opening import open_store
 from quorate.store.api import Store
 from quorate.store.model import Compare, KeyRange, Put, Txn
@@ -78,7 +77,7 @@ async def _all_sizes(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Ro
 
 def _one_key(store: Store, keys: int) -> Contestant:
     rng = random.Random(1)
-    return timed_loop(lambda: store.range(key(rng.randrange(keys))))
+    return _alone(lambda: store.range(key(rng.randrange(keys))))
 
 
 def _hundred_keys(store: Store, keys: int) -> Contestant:
@@ -88,33 +87,37 @@ def _hundred_keys(store: Store, keys: int) -> Contestant:
         first = rng.randrange(keys - 100)
         return store.range(KeyRange(key(first), key(first + 100)))
 
-    return timed_loop(work)
+    return _alone(work)
 
 
 def _count(store: Store, keys: int) -> Contestant:  # noqa: ARG001
-    return timed_loop(lambda: store.range(KeyRange.everything(), count_only=True))
+    return _alone(lambda: store.range(KeyRange.everything(), count_only=True))
 
 
 def _compare_and_put(store: Store, keys: int) -> Contestant:
     rng = random.Random(3)
 
-    async def work() -> None:
+    def work() -> Awaitable[object]:
         name = key(rng.randrange(keys))
-        txn = Txn((Compare.version(name, ">", 0),), (Put(name, VALUE),))
-        assert (await store.txn(txn)).succeeded
+        return store.txn(Txn((Compare.version(name, ">", 0),), (Put(name, VALUE),)))
 
-    async def sixteen() -> None:
-        await asyncio.gather(*(work() for _ in range(16)))
-
-    return timed_loop(sixteen, times=16)
+    return _together(work)
 
 
 def _put_existing(store: Store, keys: int) -> Contestant:
     rng = random.Random(4)
-    return writers(store, 16, numbers=lambda: rng.randrange(keys), clock=process_time)
+    return _together(puts(store, numbers=lambda: rng.randrange(keys)))
 
 
 def _put_new(store: Store, keys: int) -> Contestant:
     # Spread over all keys, not appended at the end: that is the harder case.
     rng = random.Random(5)
-    return writers(store, 16, numbers=lambda: rng.randrange(10**9, keys * 10**9), clock=process_time)
+    return _together(puts(store, numbers=lambda: rng.randrange(10**9, keys * 10**9)))
+
+
+def _alone(work: Callable[[], Awaitable[object]]) -> Contestant:
+    return closed_loop(work, 1, clock=process_time)
+
+
+def _together(work: Callable[[], Awaitable[object]]) -> Contestant:
+    return closed_loop(work, 16, clock=process_time)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import statistics
 import sys
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-__all__ = ["LOOPS", "Contestant", "LoopName", "Rounds", "Settings", "alternate", "run", "timed_loop"]
+__all__ = ["LOOPS", "Contestant", "LoopName", "Rounds", "Settings", "alternate", "run"]
 
 T = TypeVar("T")
 
@@ -66,31 +66,14 @@ class Rounds:
 async def alternate(
     settings: Settings, what: str, contestants: Mapping[str, Contestant], *, slice_s: float = 0.0
 ) -> Rounds:
-    """Let everybody have a turn in every round."""
+    """Let everybody have a turn in every round, in an order that changes: a turn on a disk is slower
+    after somebody who left much to be written back."""
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for number in range(1, settings.rounds + 1):
         settings.report(f"{what}: round {number} of {settings.rounds}")
-        for name, contestant in contestants.items():
-            rates[name].append(await contestant(slice_s or settings.slice_s))
+        for name in random.Random(number).sample(list(contestants), len(contestants)):
+            rates[name].append(await contestants[name](slice_s or settings.slice_s))
     return Rounds(rates)
-
-
-def timed_loop(work: Callable[[], Awaitable[object]], *, times: int = 1) -> Contestant:
-    """A contestant that repeats `work`, which counts as so many things each time.
-
-    Its rate is per second of processor time: nothing it does waits for anything.
-    """
-
-    async def contestant(seconds: float) -> float:
-        now = time.perf_counter
-        done, started = 0, time.process_time()
-        until = now() + seconds
-        while now() < until:
-            await work()
-            done += times
-        return done / (time.process_time() - started)
-
-    return contestant
 
 
 def run(main: Coroutine[Any, Any, T], loop: LoopName = "uvloop") -> T:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 
-from bench.load import VALUE, key, writers
+from bench.load import VALUE, closed_loop, key, puts
 from bench.results import Section, Table, count, ratio
 from bench.rounds import Contestant, Settings, alternate, run
 from quorate.engines.opening import open_store
@@ -52,19 +52,19 @@ async def _fan_out(settings: Settings, crowd: int) -> dict[int, float]:
         contestants: dict[str, Contestant] = {}
         for watchers in (1, crowd):
             store = await stack.enter_async_context(open_store("memory:"))
-            contestants[str(watchers)] = _deliveries(store, watchers, puts=200_000 // (watchers + 20))
+            contestants[str(watchers)] = _deliveries(store, watchers, events=200_000 // (watchers + 20))
         rounds = await alternate(settings, "watches, fan-out", contestants)
         return {watchers: rounds.rate(str(watchers)) for watchers in (1, crowd)}
 
 
-def _deliveries(store: Store, watchers: int, *, puts: int) -> Contestant:
+def _deliveries(store: Store, watchers: int, *, events: int) -> Contestant:
     async def consume(stream: WatchStream) -> None:
         received = 0
-        while received < puts:
+        while received < events:
             received += len((await anext(stream)).events)
 
     async def contestant(seconds: float) -> float:  # noqa: ARG001
-        numbers = iter(range(puts))
+        numbers = iter(range(events))
 
         async def put() -> None:
             for _ in numbers:
@@ -74,7 +74,7 @@ def _deliveries(store: Store, watchers: int, *, puts: int) -> Contestant:
             streams = [await stack.enter_async_context(store.watch(key(0))) for _ in range(watchers)]
             started = time.process_time()
             await asyncio.gather(*map(consume, streams), *(put() for _ in range(16)))
-            return watchers * puts / (time.process_time() - started)
+            return watchers * events / (time.process_time() - started)
 
     return contestant
 
@@ -89,7 +89,7 @@ async def _bystanders(settings: Settings, watchers: int) -> tuple[dict[str, floa
                 name = b"watched/%08d/" % number
                 keys = name if what == exact else KeyRange.prefix(name)
                 await stack.enter_async_context(store.watch(keys))
-            contestants[what] = writers(store, 16, clock=time.process_time)
+            contestants[what] = closed_loop(puts(store), 16, clock=time.process_time)
         rounds = await alternate(settings, "watches, bystanders", contestants)
         return (
             {what: rounds.rate(what) for what in contestants},

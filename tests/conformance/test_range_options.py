@@ -138,9 +138,7 @@ async def test_count_only_ignores_limit_and_filters(filled: Store) -> None:
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("target", list(SortTarget))
-async def test_every_sort_in_both_orders(
-    filled: Store, target: SortTarget, descending: bool
-) -> None:
+async def test_every_sort_in_both_orders(filled: Store, target: SortTarget, descending: bool) -> None:
     unsorted = (await filled.range(EVERYTHING)).kvs
     expected = sorted(unsorted, key=_SORT_KEYS[target], reverse=descending)
     result = await filled.range(EVERYTHING, sort_by=target, descending=descending)

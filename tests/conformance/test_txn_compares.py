@@ -95,9 +95,7 @@ async def test_every_target_with_every_relation(
     "target",
     [CompareTarget.VERSION, CompareTarget.CREATE, CompareTarget.MOD, CompareTarget.LEASE],
 )
-@pytest.mark.parametrize(
-    "keys", [b"missing", KeyRange.prefix(b"missing/"), KeyRange(b"z", b"a")]
-)
+@pytest.mark.parametrize("keys", [b"missing", KeyRange.prefix(b"missing/"), KeyRange(b"z", b"a")])
 async def test_a_missing_key_and_an_empty_range_have_zero_everywhere(
     filled: Store, keys: Keys, target: CompareTarget, sign: RelationSign
 ) -> None:

@@ -71,16 +71,13 @@ async def test_a_watch_tells_of_the_keys_it_asked_for_and_no_others(
     async with store.watch(keys) as live:
         for key in every:
             await store.put(key)
-        replayed_to = (await store.txn(Txn(then=tuple(Put(key, b"2") for key in every)))).revision
+        last = (await store.txn(Txn(then=tuple(Put(key, b"2") for key in every)))).revision
         expected = [[key] for key in every if key in matching]
         expected += [[key for key in every if key in matching]]
-        for stream in (live, store.watch(keys, after=1)):
-            if stream is live:
-                batches = await read_to(stream, replayed_to)
-            else:
-                async with stream:
-                    batches = await read_to(stream, replayed_to)
-            assert [[event.kv.key for event in batch.events] for batch in batches] == expected
+        async with store.watch(keys, after=1) as replayed:
+            for stream in (live, replayed):
+                batches = await read_to(stream, last)
+                assert [[event.kv.key for event in batch.events] for batch in batches] == expected
 
 
 @pytest.mark.parametrize("keys", [KeyRange(b"b", b"a"), KeyRange(b"k", b"k")])
@@ -176,7 +173,8 @@ async def test_a_filter_leaves_out_its_kind_and_nothing_else(
         await store.put(b"k", b"2")
         await store.txn(Txn(then=(Put(b"l", b"3"), Delete(b"k"))))
         assert told(await read_to(live, 5)) == expected
-    async with store.watch(EVERYTHING, after=1, **options) as replayed:
+    past: WatchOptions = {**options, "after": 1}
+    async with store.watch(EVERYTHING, **past) as replayed:
         assert told(await read_to(replayed, 5)) == expected
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -10,7 +11,7 @@ from quorate.errors import StoreClosed, Unavailable
 from quorate.store.api import Store
 from quorate.store.model import KeyRange, WatchBatch
 from quorate.store.rules import Limits
-from tests.support.asking import EVERYTHING, read_to, turns
+from tests.support.asking import EVERYTHING, read_to, read_to_the_end, turns
 from tests.support.engines import Engine
 
 
@@ -32,10 +33,10 @@ async def test_closing_the_store_ends_a_watch_nobody_reads_with_an_error(engine:
         stream = store.watch(b"k")
         await stream.__aenter__()
         await store.put(b"k")
-    with pytest.raises(Unavailable):
-        # What was delivered before the end may still be read; the error comes after it.
-        while True:
-            assert (await anext(stream)).revision == 2
+    # What was delivered before the end may still be read; the error comes after it.
+    batches, error = await read_to_the_end(stream)
+    assert [batch.revision for batch in batches] in ([], [2])
+    assert isinstance(error, Unavailable)
     await stream.__aexit__(None, None, None)
 
 
@@ -70,7 +71,7 @@ async def test_a_watch_that_was_left_is_counted_no_more(store: Store) -> None:
 
 
 async def test_a_watch_left_by_an_error_is_counted_no_more(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError):
+    with contextlib.suppress(ZeroDivisionError):
         async with store.watch(b"k"):
             raise ZeroDivisionError
     assert (await store.status()).watchers_count == 0

@@ -100,6 +100,13 @@ class Judge:
         self.revisions_unacknowledged = 0
         self._expiring: set[int] = set()
 
+    def twin(self) -> Judge:
+        """Another that knows the same so far."""
+        twin = Judge()
+        twin.model = self.model.copy()
+        twin._expiring = set(self._expiring)
+        return twin
+
     async def judge(self, path: Path, reports: Sequence[Report], rng: random.Random) -> None:
         """The store at `path` must hold what these reports and the ones before them promise."""
         ledger = Ledger(reports)
@@ -111,7 +118,7 @@ class Judge:
             status = await store.status()
             self._check_compaction(ledger, status)
             history = await read_history(store, after=max(status.compact_revision - 1, 0))
-            self._advance(ledger, history, status)
+            self.advance(ledger, history, status)
             await self._check_leases(ledger, store)
             await self._check_contents(store, rng)
             self._check_seen(ledger)
@@ -131,7 +138,7 @@ class Judge:
         assert status.compact_revision >= least, "an acknowledged compaction is undone"
         self.model.compact_revision = status.compact_revision
 
-    def _advance(self, ledger: Ledger, history: dict[int, Changes], status: StoreStatus) -> None:
+    def advance(self, ledger: Ledger, history: dict[int, Changes], status: StoreStatus) -> None:
         """Explain every new revision, one by one."""
         model = self.model
         read = [read.revision for read in ledger.reads]

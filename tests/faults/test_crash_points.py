@@ -18,8 +18,6 @@ from tests.faults.workload import Options
 
 pytestmark = pytest.mark.faults
 
-_POINTS_OF_CREATION = 30  # about so many calls make a store
-
 
 def _points(rng: random.Random, *, first: list[int], count: int) -> list[int]:
     """Every point in a long run, some in a short one."""
@@ -74,10 +72,8 @@ def test_a_store_killed_at_any_system_call_loses_nothing(
             revisions_max=50,
         )
         second = _run_up_to(point, strace, tmp_path / "strace.log", again)
-        before = Judge()
-        before.model = judge.model.copy()
         try:
-            asyncio.run(before.judge(path, second.reports, rng))
+            asyncio.run(judge.twin().judge(path, second.reports, rng))
         except Exception as error:
             error.add_note(f"killed at file-changing call {point} of a thread, on a grown store")
             raise

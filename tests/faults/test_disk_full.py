@@ -26,15 +26,16 @@ def _options(path: Path, rng: random.Random) -> Options:
     return Options(
         str(path),
         writers=rng.choice([1, 4, 16]),
-        value_bytes=rng.choice([100, 1000, 20_000]),
-        revisions_max=rng.choice([None, 10 * rng.choice([1024, 20_000])]),
+        value_bytes=rng.choice([2000, 5000, 20_000]),
+        keys_count=rng.choice([40, 4000]),
+        revisions_max=rng.choice([None, 1000]),
     )
 
 
 @pytest.mark.timeout(900)
 def test_a_full_disk_stops_writing_and_nothing_else(disk: Disk, rng: random.Random) -> None:
     for number in range(rounds(2, 25)):
-        disk.resize(size_kib=rng.choice([1024, 3000, 8192]))
+        disk.resize(size_kib=rng.choice([700, 2000, 5000]))
         path = disk.path / f"store-{number}.db"
         judge = Judge()
         with Child("until_failure", _options(path, rng)) as child:
@@ -54,7 +55,7 @@ def test_a_full_disk_stops_writing_and_nothing_else(disk: Disk, rng: random.Rand
 @pytest.mark.timeout(900)
 def test_killed_on_a_full_disk_it_loses_nothing(disk: Disk, rng: random.Random) -> None:
     for number in range(rounds(2, 25)):
-        disk.resize(size_kib=rng.choice([1024, 3000, 8192]))
+        disk.resize(size_kib=rng.choice([700, 2000, 5000]))
         path = disk.path / f"store-{number}.db"
         with Child("until_failure", _options(path, rng)) as child:
             child.wait_for(Failed)

@@ -68,7 +68,7 @@ class Script:
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(self._keep_alive()), group.create_task(self._watch())]
             await asyncio.gather(*(self._write(number) for number in range(self._options.writers)))
-            # Longer than the lease that nobody keeps: it may not end now, or its key with it, since
+            # Longer than the lease that nobody keeps any more: it may not end, nor its key, for
             # nothing can be written.
             await asyncio.sleep(3 * TTL_S)
             await self._ask_questions()
@@ -108,6 +108,8 @@ class Script:
     async def _keep_alive(self) -> None:
         while True:
             await self._store.keep_alive(KEPT)
+            if not self._failed.is_set():
+                await self._store.keep_alive(LEFT)
             await asyncio.sleep(TTL_S / 6)
 
     async def _watch(self) -> None:
@@ -121,8 +123,6 @@ class Script:
         report(Read(b"", 0, result.revision, result.kvs))
         state = await store.hash()
         report(Note("digest", number=state.revision, text=state.digest))
-        status = await store.status()
-        report(Note("keys", number=status.keys_count))
         report(Note("kept lease", number=(await store.time_to_live(KEPT)).remaining_s))
         for name, attempt in {
             "delete": store.delete(b"w/1"),

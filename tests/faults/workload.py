@@ -57,6 +57,7 @@ class Options(msgspec.Struct, frozen=True):
     value_bytes_max: int = 200
     tasks: int = 4
     operations_max: int | None = None  # by each task that writes; then it closes
+    compact: bool = True
     watch: bool = True
 
 
@@ -78,7 +79,7 @@ class Workload:
             background = [
                 group.create_task(self._repeat(step, number))
                 for number in numbers
-                for step in (self._read, self._keep_house)
+                for step in ((self._read, self._keep_house) if options.compact else (self._read,))
             ]
             if options.watch:
                 background.append(group.create_task(self._watch()))

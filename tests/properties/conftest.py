@@ -18,6 +18,7 @@ settings.register_profile(
 settings.register_profile(
     "soak",
     deadline=None,
+    derandomize=False,
     max_examples=3_000,
     stateful_step_count=150,
     print_blob=True,

@@ -146,8 +146,11 @@ class NaiveStore:
         self._check_lease(id)
         keys = self.keys_of(id)
         del self.leases[id]
-        if keys:
-            self.txn(Txn(then=tuple(Delete(key) for key in keys)))
+        working, events = dict(self.now), list[Event]()
+        for key in keys:
+            self._delete(Delete(key), working, events)
+        if events:
+            self._append(working, events)
         return self.revision
 
     def keys_of(self, id: int) -> tuple[bytes, ...]:
@@ -202,10 +205,13 @@ class NaiveStore:
         if isinstance(op, Range):
             self._check_at(op.at)
         if isinstance(op, Put):
-            if op.lease:
-                self._check_lease(op.lease)
+            wrong: list[type[QuorateError]] = []
+            if op.lease and op.lease not in self.leases:
+                wrong.append(LeaseNotFound)
             if (op.ignore_value or op.ignore_lease) and op.key not in self.now:
-                raise Refused(KeyNotFound)
+                wrong.append(KeyNotFound)
+            if wrong:
+                raise Refused(*wrong)
 
     # -- transactions ------------------------------------------------------------------------
 
@@ -317,7 +323,7 @@ def _compare_holds(compare: Compare, contents: Contents) -> bool:
         found = [KeyValue(b"", b"", 0, 0, 0, 0)]
     for kv in found:
         # Both are bytes or both are numbers; the order of either is that of the pair.
-        order = sorted([_TARGETS[compare.target](kv), compare.operand])  # type: ignore[type-var]
+        order = sorted([_TARGETS[compare.target](kv), compare.operand])
         same = order[0] == order[1]
         less = not same and order[1] == compare.operand
         holds = {
@@ -343,7 +349,7 @@ def _read(op: Range, contents: Contents, revision: int) -> RangeResult:
         and (op.create_revision_min is None or op.create_revision_min <= kv.create_revision)
         and (op.create_revision_max is None or kv.create_revision <= op.create_revision_max)
     ]
-    kept.sort(key=_TARGETS[op.sort_by], reverse=op.descending)  # type: ignore[arg-type]
+    kept.sort(key=_TARGETS[op.sort_by], reverse=op.descending)
     shown = kept if op.limit is None else kept[: op.limit]
     if op.keys_only:
         shown = [

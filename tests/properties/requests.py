@@ -1,4 +1,4 @@
-"""Random requests: a handful of keys that are prefixes and neighbours of each other, so they meet often.
+"""Random requests, on a handful of keys that are prefixes and neighbours of each other.
 
 Revisions are drawn as distances: 0 is the newest, 3 is three before it, -1 does not exist yet.
 `at_revision` turns them into real ones when the newest is known.  (Strategies made anew for every
@@ -45,11 +45,11 @@ OpT = TypeVar("OpT", bound=Op)
 KEYS = (b"a", b"a\0", b"a\xff", b"ab", b"b", b"b\xff\xff", b"c", b"\xff", b"\xff\xff")
 LEASES = (1, 2, 3)
 
-# One in some dozens is empty, which is refused.
-keys = st.sampled_from([*KEYS] * 4 + [b""])
+# What is refused is rare: a transaction has many parts, and one is enough to refuse it all.
+keys = st.sampled_from([*KEYS] * 20 + [b""])
 _edges = st.sampled_from([*KEYS, b""])
 _values = st.sampled_from([b"", b"1", b"2", b"3" * 40])
-_leases = st.sampled_from([0] * 4 + [*LEASES, 99])
+_leases = st.sampled_from([0] * 40 + [*LEASES] * 5 + [99])
 
 
 key_ranges = st.one_of(
@@ -75,7 +75,7 @@ ranges = st.builds(
     Range,
     any_keys,
     at=_maybe_ago,
-    limit=_maybe(st.integers(-1, 5)),
+    limit=_maybe(st.sampled_from([*range(1, 6)] * 4 + [0])),
     sort_by=st.sampled_from(SortTarget),
     descending=st.booleans(),
     keys_only=_rarely,
@@ -86,17 +86,16 @@ ranges = st.builds(
     create_revision_max=_maybe_ago,
     serializable=_rarely,
 )
-puts = st.builds(
-    Put,
-    keys,
-    _values,
-    lease=_leases,
-    prev_kv=st.booleans(),
-    ignore_value=_rarely,
-    ignore_lease=_rarely,
+_sound_puts = st.one_of(
+    st.builds(Put, keys, _values, lease=_leases, prev_kv=st.booleans()),
+    st.builds(Put, keys, _values, lease=_leases, prev_kv=st.booleans()),
+    st.builds(Put, keys, lease=_leases, ignore_value=st.just(True)),
+    st.builds(Put, keys, _values, ignore_lease=st.just(True), ignore_value=st.just(False)),
+    st.builds(Put, keys, ignore_lease=st.just(True), ignore_value=st.just(True)),
 )
+_unsound_puts = st.builds(Put, keys, _values, lease=_leases, ignore_value=_rarely, ignore_lease=_rarely)
+puts = st.integers(0, 19).flatmap(lambda roll: _sound_puts if roll else _unsound_puts)
 deletes = st.builds(Delete, any_keys, prev_kv=st.booleans())
-
 
 
 _relations = st.sampled_from(Relation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
@@ -20,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from quorate.clock import ManualClock
-from quorate.errors import Compacted, LeaseNotFound, QuorateError, StoreClosed
+from quorate.errors import Compacted, QuorateError, StoreClosed
 from quorate.store.api import PutOptions, RangeOptions, Store, WatchStream
 from quorate.store.model import (
     Delete,
@@ -38,13 +39,23 @@ from quorate.store.model import (
 )
 from quorate.store.rules import Limits
 from tests.properties.naive import NaiveStore, Refused
-from tests.properties.requests import LEASES, any_keys, at_revision, key_ranges, keys, puts, ranges, txns
-from tests.support.asking import turns
-from tests.support.engines import KEEP_ALL, Capability, Engine, Engines
+from tests.properties.requests import (
+    KEYS,
+    LEASES,
+    any_keys,
+    at_revision,
+    key_ranges,
+    keys,
+    puts,
+    ranges,
+    txns,
+)
+from tests.support.asking import read_to_the_end, turns
+from tests.support.engines import KEEP_ALL, Engine, Engines
 
 T = TypeVar("T")
 
-_LIMITS = Limits(txn_ops_max=6, lease_ttl_min_s=1.0, watch_buffer_events_max=3)
+_LIMITS = Limits(txn_ops_max=8, lease_ttl_min_s=1.0, watch_buffer_events_max=3)
 _WATCHES_MAX = 6
 
 # A lease ends at the first tick after its time, so for this long it may be either there or gone.
@@ -55,6 +66,7 @@ _STALL_COUNTS_S = (0.3, 0.5)
 
 _ago = st.integers(-1, 15)
 _which = st.integers(0, 11)
+_values = st.sampled_from([b"", b"1", b"2"])
 
 
 @dataclass
@@ -100,17 +112,19 @@ class _StoreMachine(RuleBasedStateMachine):
         self._open: AsyncExitStack
         self.store: Store
         self.audit: WatchStream
-
-    @initialize()
-    def open(self) -> None:
         self.run(self._enter())
+
+    @initialize(ids=st.sets(st.sampled_from(LEASES)))
+    def begin(self, ids: set[int]) -> None:
+        for id in sorted(ids):
+            self.grant(id, 6.0)
 
     def teardown(self) -> None:
         try:
-            if hasattr(self, "store"):
+            if sys.exception() is None:  # else it would hide the difference that was found
                 self._compare_all_that_is_kept()
-                self.run(self._open.aclose())
         finally:
+            self.run(self._open.aclose())
             self._loop.close()
             shutil.rmtree(self._directory)
 
@@ -136,6 +150,14 @@ class _StoreMachine(RuleBasedStateMachine):
     def delete(self, keys: Keys, prev_kv: bool) -> None:
         op = Delete(keys, prev_kv)
         self._same(lambda: self.model.delete(op), self.store.delete(keys, prev_kv=prev_kv))
+
+    @rule(names=st.sets(st.sampled_from(KEYS), min_size=1), value=_values, which=_which)
+    def write_many(self, names: set[bytes], value: bytes, which: int) -> None:
+        """One revision with many keys, all of one lease if there is one."""
+        leases = [0, *sorted(self.model.leases)]
+        lease = leases[which % len(leases)]
+        ops = tuple(Put(key, value, lease=lease, prev_kv=True) for key in sorted(names)[:8])
+        self._same(lambda: self.model.txn(Txn(then=ops)), self.store.txn(Txn(then=ops)))
 
     @rule(drawn=txns)
     def txn(self, drawn: Txn) -> None:
@@ -198,44 +220,40 @@ class _StoreMachine(RuleBasedStateMachine):
                 self.store.grant(ttl_s, id=chosen),
             )
 
-    @rule(which=_which)
-    def keep_alive(self, which: int) -> None:
+    @rule(which=_which, what=st.sampled_from(["keep alive", "keep alive", "ask", "revoke"]))
+    def use_lease(self, which: int, what: str) -> None:
         id = self._some_lease(which)
-        self._same(lambda: LeaseGrant(id, self.model.keep_alive(id)), self.store.keep_alive(id))
+        match what:
+            case "keep alive":
+                self._same(lambda: LeaseGrant(id, self.model.keep_alive(id)), self.store.keep_alive(id))
+            case "revoke":
+                self._same(lambda: self.model.revoke(id), self.store.revoke(id))
+            case _ if id not in self.model.leases:
+                self._same(lambda: self.model.keys_of(id), self.store.time_to_live(id))
+            case _:
+                self._ask_time_to_live(id)
 
-    @rule(which=_which)
-    def revoke(self, which: int) -> None:
-        id = self._some_lease(which)
-        self._same(lambda: self.model.revoke(id), self.store.revoke(id))
-
-    @rule(which=_which)
-    def time_to_live(self, which: int) -> None:
-        id = self._some_lease(which)
-        if id not in self.model.leases:
-            self._same(lambda: self.model.keys_of(id), self.store.time_to_live(id))
-            return
+    def _ask_time_to_live(self, id: LeaseId) -> None:
         status = self.run(self.store.time_to_live(id, keys=True))
         lease = self.model.leases[id]
         assert (status.id, status.ttl_s, status.keys) == (id, lease.ttl_s, self.model.keys_of(id))
         assert lease.ttl_s - lease.age_max_s - 0.01 <= status.remaining_s
         assert status.remaining_s <= lease.ttl_s - lease.age_min_s + _UNCERTAIN_S
 
-    @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 4.0]))
-    def let_time_pass(self, seconds: float) -> None:
-        self.run(self.clock.advance(seconds))
-        self.model.pass_time(seconds, seconds)
-        self._leases_end()
-
-    @rule(seconds=st.sampled_from([1.0, 60.0, 3600.0]))
-    def stall(self, seconds: float) -> None:
-        self.clock.jump(seconds)
-        self.run(self.clock.advance(0))
-        self.model.pass_time(*_STALL_COUNTS_S)
+    @rule(seconds=st.sampled_from([0.5, 1.0, 2.0, 4.0]), stalled=st.booleans())
+    def let_time_pass(self, seconds: float, stalled: bool) -> None:
+        if stalled:
+            self.clock.jump(seconds * 1000)
+            self.run(self.clock.advance(0))
+            self.model.pass_time(*_STALL_COUNTS_S)
+        else:
+            self.run(self.clock.advance(seconds))
+            self.model.pass_time(seconds, seconds)
         self._leases_end()
 
     def _some_lease(self, which: int) -> LeaseId:
         """One that may exist, mostly one that does."""
-        candidates = [*sorted(self.model.leases), *LEASES, 99]
+        candidates = [*sorted(self.model.leases)] * 3 + [*LEASES, 99]
         return LeaseId(candidates[which % len(candidates)])
 
     def _leases_end(self) -> None:
@@ -252,14 +270,15 @@ class _StoreMachine(RuleBasedStateMachine):
             if lease.age_min_s > lease.ttl_s
         }
         self._read_audit()
-        for id in [id for id, keys in ended.items() if not keys]:
+        for id in [id for id, held in ended.items() if not held]:
             self.model.revoke(id)
             del ended[id]
         while ended:
             # In which order leases end that are due together is not promised.
             batch = self.run(_next(self.audit))
+            assert batch is not None
             gone = {event.kv.key for event in batch.events}
-            id = next(id for id, keys in ended.items() if keys == gone)
+            id = next(id for id, held in ended.items() if held == gone)
             self.model.revoke(id)
             del ended[id]
             assert batch.events == tuple(self.model.events[self.model.revision])
@@ -273,11 +292,9 @@ class _StoreMachine(RuleBasedStateMachine):
         puts=st.sampled_from([True, True, True, False]),
         deletes=st.sampled_from([True, True, True, False]),
         prev_kv=st.booleans(),
-        ago=st.one_of(st.none(), st.integers(-2, 15)),
+        ago=st.one_of(st.none(), st.integers(-2, -1), st.integers(0, 15)),
     )
-    def watch(
-        self, keys: KeyRange, puts: bool, deletes: bool, prev_kv: bool, ago: int | None
-    ) -> None:
+    def watch(self, keys: KeyRange, puts: bool, deletes: bool, prev_kv: bool, ago: int | None) -> None:
         after = None if ago is None else max(self.model.revision - ago, 0)
         stream = self.store.watch(keys, after=after, puts=puts, deletes=deletes, prev_kv=prev_kv)
         start = self.model.revision if after is None else after
@@ -286,7 +303,7 @@ class _StoreMachine(RuleBasedStateMachine):
         assert stream.revision == start
         # Revision 1 is empty, so a watch after 0 lacks nothing of it.
         if max(start, 1) + 1 < self.model.compact_revision:
-            error = self.run(_failure(stream))
+            _, error = self.run(read_to_the_end(stream))
             assert isinstance(error, Compacted)
             assert error.oldest == self.model.compact_revision
             self.run(stream.__aexit__(None, None, None))
@@ -294,51 +311,48 @@ class _StoreMachine(RuleBasedStateMachine):
             self.watches.append(watch)
 
     @precondition(lambda self: self.watches)
-    @rule(which=_which, count=st.integers(1, 8))
-    def read_watch(self, which: int, count: int) -> None:
+    @rule(which=_which, count=st.integers(0, 8), progress=st.booleans())
+    def read_watch(self, which: int, count: int, progress: bool) -> None:
         watch = self.watches[which % len(self.watches)]
+        if progress:
+            watch.stream.request_progress()
+            watch.progress_wanted = True
         for _ in range(count):
             if not self._read_one(watch):
                 break
 
     @precondition(lambda self: self.watches)
     @rule(which=_which)
-    def request_progress(self, which: int) -> None:
-        watch = self.watches[which % len(self.watches)]
-        watch.stream.request_progress()
-        watch.progress_wanted = True
-
-    @precondition(lambda self: self.watches)
-    @rule(which=_which)
     def leave_watch(self, which: int) -> None:
-        watch = self.watches[which % len(self.watches)]
-        self.run(watch.stream.__aexit__(None, None, None))
-        self.watches.remove(watch)
+        self._leave(self.watches[which % len(self.watches)])
 
     def _read_one(self, watch: _Watch) -> bool:
         """Read what the watch must tell next; False if that is nothing, or the end."""
         owed = watch.owed(self.model)
         may_progress = watch.progress_wanted and watch.after <= self.model.revision
-        if not owed and not may_progress:
-            assert self.run(_is_silent(watch.stream))
-            return False
         try:
-            batch = self.run(_next(watch.stream))
+            batch = self.run(_next(watch.stream) if owed or may_progress else _peek(watch.stream))
         except Compacted as error:
+            # It lagged; what it had not been handed is gone, whether it would have told of it or not.
             assert max(watch.after, 1) + 1 < self.model.compact_revision
             assert error.oldest == self.model.compact_revision
-            self.run(watch.stream.__aexit__(None, None, None))
-            self.watches.remove(watch)
+            self._leave(watch)
+            return False
+        if batch is None:
             return False
         if owed:
             self._check_batch(batch, owed[0])
         else:
-            assert batch == WatchBatch(batch.revision)
-            assert batch.revision == self.model.revision
+            assert may_progress
+            assert (batch.revision, batch.events) == (self.model.revision, ())
             watch.progress_wanted = False
         watch.after = batch.revision
         assert watch.stream.revision == batch.revision
         return True
+
+    def _leave(self, watch: _Watch) -> None:
+        self.run(watch.stream.__aexit__(None, None, None))
+        self.watches.remove(watch)
 
     def _check_batch(self, got: WatchBatch, want: WatchBatch) -> None:
         """They must be the same, but for a previous version that has been compacted."""
@@ -354,6 +368,7 @@ class _StoreMachine(RuleBasedStateMachine):
     def _read_audit(self) -> None:
         for revision in range(self.audit.revision + 1, self.model.revision + 1):
             batch = self.run(_next(self.audit))
+            assert batch is not None
             self._check_batch(batch, WatchBatch(batch.revision, tuple(self.model.events[revision])))
             assert batch.revision == revision
 
@@ -361,21 +376,19 @@ class _StoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def contents_agree(self) -> None:
-        if hasattr(self, "store"):
-            self._read_audit()
-            everything = Range(KeyRange.everything())
-            assert self.run(self.store.range(everything.keys)) == self.model.range(everything)
+        self._read_audit()
+        everything = Range(KeyRange.everything())
+        assert self.run(self.store.range(everything.keys)) == self.model.range(everything)
 
     @invariant()
     def counters_agree(self) -> None:
-        if hasattr(self, "store"):
-            status = self.run(self.store.status())
-            assert status.revision == self.model.revision
-            assert status.compact_revision == self.model.compact_revision
-            assert status.keys_count == len(self.model.now)
-            assert status.watchers_count == len(self.watches) + 1
-            assert self.run(self.store.leases()) == tuple(sorted(self.model.leases))
-            assert not status.alarms
+        status = self.run(self.store.status())
+        assert status.revision == self.model.revision
+        assert status.compact_revision == self.model.compact_revision
+        assert status.keys_count == len(self.model.now)
+        assert status.watchers_count == len(self.watches) + 1
+        assert self.run(self.store.leases()) == tuple(sorted(self.model.leases))
+        assert not status.alarms
 
     def _compare_all_that_is_kept(self) -> None:
         oldest = max(self.model.compact_revision, 1)
@@ -386,8 +399,7 @@ class _StoreMachine(RuleBasedStateMachine):
             while self._read_one(watch):
                 pass
             if watch in self.watches:
-                self.run(watch.stream.__aexit__(None, None, None))
-                self.watches.remove(watch)
+                self._leave(watch)
         self.run(self._replay(after=oldest - 1))
 
     async def _replay(self, *, after: int) -> None:
@@ -440,7 +452,7 @@ class SqliteMachine(_StoreMachine):
         self.run(self._open.aclose())
         for watch in self.watches:
             owed = watch.owed(self.model)
-            told, error = self.run(_rest(watch.stream))
+            told, error = self.run(read_to_the_end(watch.stream))
             assert isinstance(error, StoreClosed | Compacted)
             events = [batch for batch in told if batch.events]
             assert [batch.revision for batch in events] == [
@@ -456,41 +468,28 @@ async def _gather(asked: list[Coroutine[Any, Any, T]]) -> list[T]:
     return await asyncio.gather(*asked)
 
 
-async def _next(stream: WatchStream) -> WatchBatch:
+async def _next(stream: WatchStream) -> WatchBatch | None:
     return await anext(stream)
 
 
-async def _is_silent(stream: WatchStream) -> bool:
-    waiting = asyncio.ensure_future(anext(stream))
+async def _peek(stream: WatchStream) -> WatchBatch | None:
+    """What the watch tells without waiting."""
+    reading = asyncio.ensure_future(anext(stream))
     await turns()
-    silent = not waiting.done()
-    waiting.cancel()
-    await asyncio.wait([waiting])
-    return silent
+    reading.cancel()
+    await asyncio.wait([reading])
+    return None if reading.cancelled() else reading.result()
 
 
-async def _rest(stream: WatchStream) -> tuple[list[WatchBatch], QuorateError]:
-    """Everything a watch still tells, and the error it ends with."""
-    told: list[WatchBatch] = []
-    try:
-        while True:
-            told.append(await anext(stream))
-    except QuorateError as error:
-        return told, error
+def _settings(*, examples: int, steps: int) -> settings:
+    """So many by default; the soak profile decides for itself."""
+    profile = settings()
+    if profile.derandomize:
+        return settings(profile, max_examples=examples, stateful_step_count=steps)
+    return profile
 
-
-async def _failure(stream: WatchStream) -> QuorateError:
-    return (await _rest(stream))[1]
-
-
-# The profile in conftest.py decides when it asks for more than this.
-_SOAK = settings().max_examples > 1_000
-MemoryMachine.TestCase.settings = settings(
-    settings(), max_examples=settings().max_examples if _SOAK else 150, stateful_step_count=50
-)
-SqliteMachine.TestCase.settings = settings(
-    settings(), max_examples=settings().max_examples if _SOAK else 60, stateful_step_count=40
-)
 
 TestMemoryMachine = MemoryMachine.TestCase
+TestMemoryMachine.settings = _settings(examples=300, steps=60)
 TestSqliteMachine = SqliteMachine.TestCase
+TestSqliteMachine.settings = _settings(examples=150, steps=50)

@@ -27,6 +27,7 @@ __all__ = [
     "get",
     "newest",
     "read_to",
+    "read_to_the_end",
     "stays_silent",
     "take",
     "told",
@@ -47,7 +48,9 @@ async def get(store: Store, key: bytes, *, at: int | None = None) -> KeyValue | 
     return found[0] if found else None
 
 
-async def contents(store: Store, keys: Keys = EVERYTHING, *, at: int | None = None) -> dict[bytes, bytes]:
+async def contents(
+    store: Store, keys: Keys = EVERYTHING, *, at: int | None = None
+) -> dict[bytes, bytes]:
     return {kv.key: kv.value for kv in (await store.range(keys, at=at)).kvs}
 
 
@@ -102,14 +105,24 @@ async def stays_silent(stream: WatchStream, store: Store) -> bool:
     return silent
 
 
+async def read_to_the_end(stream: WatchStream) -> tuple[list[WatchBatch], QuorateError]:
+    """Everything a watch tells, and the error it ends with."""
+    batches: list[WatchBatch] = []
+    try:
+        while True:
+            batches.append(await anext(stream))
+    except QuorateError as error:
+        return batches, error
+
+
 async def failure_of(stream: WatchStream) -> QuorateError:
-    """Enter the watch and read it until it raises: an engine may tell at once or on reading."""
+    """The error a watch ends with: an engine may tell when it is entered or when it is read."""
     try:
         async with stream:
-            while True:
-                await anext(stream)
-    except QuorateError as error:
-        return error
+            _, error = await read_to_the_end(stream)
+    except QuorateError as early:
+        return early
+    return error
 
 
 async def eventually(

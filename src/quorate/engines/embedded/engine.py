@@ -18,6 +18,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Iterator
 from contextlib import contextmanager
@@ -71,6 +72,8 @@ from quorate.store.rules import (
 )
 
 __all__ = ["EmbeddedStatistics", "EmbeddedStore"]
+
+_log = logging.getLogger(__name__)
 
 # Work on a whole store (a digest, a backup) goes in pages, so that others get their turn.
 _PAGE_KEYS = 1000
@@ -446,15 +449,18 @@ class EmbeddedStore:
             self._state.compact(batch.compact_revision)
             self._maintenance.wake()
         # Events first: whoever gets its answer now may ask what others have been told.
-        self._hub.publish(batch.revision)
-        for waiter in batch.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._filling:
-            self._flush()
+        try:
+            self._hub.publish(batch.revision)
+        finally:
+            for waiter in batch.waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            if self._filling:
+                self._flush()
 
     def fail(self, error: BaseException, batch: _Commit | None = None) -> None:
         """The journal failed: stop writing, say so, keep reading."""
+        _log.error("writing stopped: %s", error, exc_info=error)
         self._failure = error.cause if isinstance(error, StorageFailed) else error
         self.alarms |= {Alarm.STORAGE_FAILED}
         self._leases_torn = bool(self._filling.leases or (batch is not None and batch.leases))
@@ -486,6 +492,8 @@ class EmbeddedStore:
         self._check_writable()
         limit = self.limits.storage_bytes_max
         if self.alarms or self._state.size_bytes + size > limit:
+            if not self.alarms:
+                _log.warning("the quota of %d bytes is used up: writes are refused", limit)
             self.alarms |= {Alarm.NO_SPACE}
             raise NoSpace(size=self._state.size_bytes, size_max=limit)
         batch = self._filling
@@ -500,6 +508,7 @@ class EmbeddedStore:
             and self._state.size_bytes <= self.limits.storage_bytes_max * 0.95
         ):
             self.alarms -= {Alarm.NO_SPACE}
+            _log.warning("there is room again: writes are taken")
 
     @property
     def pressed_for_space(self) -> bool:

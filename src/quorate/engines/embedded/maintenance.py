@@ -1,7 +1,7 @@
 """Housekeeping: what must happen without anybody asking.  Leases end, history is compacted, space
 returns, alarms clear.
 
-One task ticks, on the store's clock.  Compaction takes effect at once; what it leaves over is freed in
+A task ticks, on the store's clock.  Compaction takes effect at once; what it leaves over is freed in
 slices, in memory (about a millisecond of the loop) and in the journal (at most `SLICE_S` of the
 writer), each slice its own transaction, with commits in between.  What a crash interrupts is found
 again when the store is opened.
@@ -19,7 +19,7 @@ from quorate.engines.embedded.retention import Ages, Retention
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.writer import Clean, GiveBack, Writer
-from quorate.errors import Rejected, Unavailable
+from quorate.errors import Indeterminate, Rejected, Unavailable
 from quorate.store.model import Alarm, KeyValue
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ TICK_S = 0.1
 _TRIM_REVISIONS = 500
 _CLEAN_NAMES_MAX = 10_000
 _BACKLOG_MAX = 50_000
+_GIVE_BACK_PAUSE_S = 0.002
 # Leases that one turn of the loop looks at: about a millisecond.
 _LEASES_MAX = 1000
 
 
 class Maintenance:
-    """The task that ticks and the task that cleans up."""
+    """The tasks that tick, compact and clean up."""
 
     def __init__(
         self,
@@ -53,6 +54,8 @@ class Maintenance:
         self._clock = clock
         self._ages = None if retention.age_max_s is None else Ages(retention.age_max_s)
         self._garbage: deque[VersionName] = deque((kv.mod_revision, kv.key) for kv in garbage)
+        self._compact_target = 0
+        self._compaction_wanted = asyncio.Event()
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._writer: Writer  # set by `start`
@@ -66,7 +69,7 @@ class Maintenance:
         self._writer = writer
         if self._garbage or self._state.trim_pending:
             self._work.set()
-        for work in (self._tick_forever(), self._clean_forever()):
+        for work in (self._tick_forever(), self._compact_forever(), self._clean_forever()):
             task = asyncio.create_task(work)
             task.add_done_callback(self._ended)
             self._tasks.append(task)
@@ -81,7 +84,7 @@ class Maintenance:
         self._work.set()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        # Neither task ends by itself: if one does, its error must not go unseen.
+        # None of them ends by itself: if one does, its error must not go unseen.
         if not task.cancelled() and (error := task.exception()) is not None:
             self._store.fail(error)
 
@@ -96,9 +99,9 @@ class Maintenance:
                 continue
             await self._end_leases(now)
             self._store.review_space()
-            target = self._compaction_due(now)
-            if target > self._state.compact_revision:
-                await self._compact(target)
+            self._compact_target = self._compaction_due(now)
+            if self._compact_target > self._state.compact_revision:
+                self._compaction_wanted.set()
 
     async def _end_leases(self, now: float) -> None:
         # After a restart all leases were granted at one moment, and come up for review at one.
@@ -127,13 +130,19 @@ class Maintenance:
             target = newest
         return min(target, newest)
 
-    async def _compact(self, target: int) -> None:
-        try:
-            await self._store.compact(target)
-        except (Rejected, Unavailable):
-            # Somebody compacted further meanwhile, or the disk failed and the alarm says so.
-            if target > self._state.compact_revision and Alarm.STORAGE_FAILED not in self._store.alarms:
-                raise
+    async def _compact_forever(self) -> None:
+        # Apart from the ticks: compaction waits for the disk, and leases must not wait for that.
+        while True:
+            await self._compaction_wanted.wait()
+            self._compaction_wanted.clear()
+            target = self._compact_target
+            try:
+                await self._store.compact(target)
+            except (Rejected, Unavailable, Indeterminate):
+                # Somebody compacted further meanwhile, or the disk failed and the alarm says so.
+                failed = Alarm.STORAGE_FAILED in self._store.alarms
+                if target > self._state.compact_revision and not failed:
+                    raise
 
     # -- cleaning up -----------------------------------------------------------------------
 
@@ -144,8 +153,8 @@ class Maintenance:
             while self._state.trim_pending or self._garbage:
                 await self._trim()
                 await self._clean()
-            while await self._submit(GiveBack()):
-                pass
+            while await self._submit(GiveBack()):  # noqa: ASYNC110  the pause is the point
+                await asyncio.sleep(_GIVE_BACK_PAUSE_S)
 
     async def _trim(self) -> None:
         """Free memory, until there is enough to clean from the journal."""

@@ -84,7 +84,8 @@ class RangeIndex(Generic[T]):
         """Every value whose range contains the key."""
         found = list(self._singles.get(key, ()))
         for length in self._lengths:
-            found += self._prefixes.get(key[:length], ())
+            if length <= len(key):
+                found += self._prefixes.get(key[:length], ())
         if self._root is not None:
             self._find_in_tree(key, found)
         return found
