@@ -90,9 +90,9 @@ class NaiveStore:
     # -- requests ----------------------------------------------------------------------------
 
     def range(self, op: Range) -> RangeResult:
-        _check_shape(op)
-        self._check_at(op.at)
-        return _read(op, self.now if op.at is None else self.contents[op.at], self.revision)
+        result = self.txn(Txn(then=(op,))).results[0]
+        assert isinstance(result, RangeResult)
+        return result
 
     def put(self, op: Put) -> PutResult:
         result = self.txn(Txn(then=(op,))).results[0]
@@ -109,8 +109,9 @@ class NaiveStore:
         _check_shape(txn)
         if is_written_twice(txn):
             raise Refused(DuplicateKey)
-        for op in self._taken(txn):
-            self._check_state(op)
+        # Of several reasons to refuse it, which is told is not promised.
+        if reasons := [kind for op in self._taken(txn) for kind in self._wrong_now(op)]:
+            raise Refused(*reasons)
         working, events = dict(self.now), list[Event]()
         result = self._carry_out(txn, working, events)
         if events:
@@ -182,12 +183,6 @@ class NaiveStore:
 
     # -- checks ------------------------------------------------------------------------------
 
-    def _check_at(self, at: int | None) -> None:
-        if at is not None and at > self.revision:
-            raise Refused(FutureRevision)
-        if at is not None and at < self.compact_revision:
-            raise Refused(Compacted)
-
     def _check_lease(self, id: int) -> None:
         if id not in self.leases:
             raise Refused(LeaseNotFound)
@@ -201,17 +196,18 @@ class NaiveStore:
             if isinstance(op, Txn):
                 self._check_size(op, ops_max - longest)
 
-    def _check_state(self, op: Op) -> None:
-        if isinstance(op, Range):
-            self._check_at(op.at)
+    def _wrong_now(self, op: Op) -> Iterator[type[QuorateError]]:
+        """Why the store, as it is, cannot carry out the operation."""
+        if isinstance(op, Range) and op.at is not None:
+            if op.at > self.revision:
+                yield FutureRevision
+            if op.at < self.compact_revision:
+                yield Compacted
         if isinstance(op, Put):
-            wrong: list[type[QuorateError]] = []
             if op.lease and op.lease not in self.leases:
-                wrong.append(LeaseNotFound)
+                yield LeaseNotFound
             if (op.ignore_value or op.ignore_lease) and op.key not in self.now:
-                wrong.append(KeyNotFound)
-            if wrong:
-                raise Refused(*wrong)
+                yield KeyNotFound
 
     # -- transactions ------------------------------------------------------------------------
 

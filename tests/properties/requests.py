@@ -71,11 +71,15 @@ _rarely = st.sampled_from([False, False, False, True])
 _ago = st.integers(-1, 15)
 _maybe_ago = _maybe(_ago)
 
-ranges = st.builds(
+_limits = _maybe(st.sampled_from([*range(1, 6)] * 4 + [0]))
+_plain_ranges = st.builds(
+    Range, any_keys, at=_maybe_ago, limit=_limits, descending=st.booleans(), count_only=_rarely
+)
+_intricate_ranges = st.builds(
     Range,
     any_keys,
     at=_maybe_ago,
-    limit=_maybe(st.sampled_from([*range(1, 6)] * 4 + [0])),
+    limit=_limits,
     sort_by=st.sampled_from(SortTarget),
     descending=st.booleans(),
     keys_only=_rarely,
@@ -86,6 +90,7 @@ ranges = st.builds(
     create_revision_max=_maybe_ago,
     serializable=_rarely,
 )
+ranges = st.one_of(_plain_ranges, _intricate_ranges)
 _sound_puts = st.one_of(
     st.builds(Put, keys, _values, lease=_leases, prev_kv=st.booleans()),
     st.builds(Put, keys, _values, lease=_leases, prev_kv=st.booleans()),

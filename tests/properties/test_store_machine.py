@@ -193,7 +193,7 @@ class _StoreMachine(RuleBasedStateMachine):
                 was = self.model.range(Range(KeyRange.everything(), at=seen.revision))
                 assert (seen.kvs, seen.count) == (was.kvs, was.count)
 
-    @rule(ago=_ago)
+    @rule(ago=st.one_of(st.just(0), _ago))
     def compact(self, ago: int) -> None:
         at = max(self.model.revision - ago, 0)
         self._same(lambda: self.model.compact(at), self.store.compact(at))

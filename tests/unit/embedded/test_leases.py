@@ -108,7 +108,7 @@ def test_of_many_that_come_up_together_only_so_many_are_looked_at() -> None:
     for lease in range(1, 101):
         table.grant(LeaseId(lease), 2.0, now=0.0)
     pass_time(table, 0.0, 1.75)
-    found = []
+    found: list[int] = []
     for _ in range(4):
         assert table.is_any_due or not found
         found.append(len(table.due(now=2.0, at_most=25)))

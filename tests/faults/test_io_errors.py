@@ -1,0 +1,129 @@
+"""A disk that fails or is slow: the first error is the last word, and only writers ever wait."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.after_failure import check_after_failure, notes
+from tests.faults.child import Child
+from tests.faults.judge import Judge
+from tests.faults.reports import Closed, Closing, Failed
+from tests.faults.scale import LONG, rounds
+from tests.faults.slow_disk import Options as SlowOptions
+from tests.faults.tracing import SYNCS, Trace
+from tests.faults.until_failure import Options
+
+pytestmark = pytest.mark.faults
+
+# A checkpoint comes after this many commits; its syncs, of the log and of the file, are others.
+_CHECKPOINT = 1000
+# The first syncs are those of the new log, of its directory (SQLite lets that one fail) and of the
+# leases that the child needs.
+_FIRST = 10
+
+
+def _prepared(path: Path) -> Path:
+    """A store that was made before anything fails."""
+    asyncio.run(Judge().judge(path, [], random.Random(0)))
+    return path
+
+
+def _moments(rng: random.Random) -> list[int]:
+    near_checkpoint = [rng.randint(_CHECKPOINT - 4, _CHECKPOINT + 8) for _ in range(rounds(1, 12))]
+    return [*(rng.randint(_FIRST, 30) for _ in range(rounds(1, 15))), *near_checkpoint]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("repeated", [False, True], ids=["once", "from then on"])
+def test_a_sync_that_fails_is_never_tried_again(
+    tmp_path: Path, strace: str, rng: random.Random, repeated: bool
+) -> None:
+    for number, moment in enumerate(_moments(rng)):
+        path = _prepared(tmp_path / f"store-{number}.db")
+        inject = f"error=EIO:when={moment}{'+' if repeated else ''}"
+        trace = Trace(strace, tmp_path / f"strace-{number}.log", calls=SYNCS, inject=inject)
+        options = Options(str(path), writers=1, value_bytes=10)
+        with Child("until_failure", options, under=trace.command) as child:
+            child.wait_for_note("asked")
+            check_after_failure(child.reports)
+            assert _syncs_after_failure(trace, path) == [], "it synced again"
+            child.tell("close")
+            child.wait_for(Closed)
+            child.end()
+        asyncio.run(Judge().judge(path, child.reports, rng))
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_a_write_that_fails_is_the_last(
+    tmp_path: Path, strace: str, rng: random.Random, error: str
+) -> None:
+    for number in range(rounds(1, 12)):
+        path = _prepared(tmp_path / f"store-{number}.db")
+        # Two writes a commit at least; 2000 and more are those of the checkpoint.
+        moment = rng.choice([rng.randint(30, 60), rng.randint(2000, 2060)]) if LONG else 40
+        inject = f"error={error}:when={moment}+"
+        trace = Trace(strace, tmp_path / f"strace-{number}.log", calls="pwrite64", inject=inject)
+        options = Options(str(path), writers=rng.choice([1, 4]), value_bytes=10)
+        with Child("until_failure", options, under=trace.command) as child:
+            child.wait_for_note("asked")
+            check_after_failure(child.reports)
+            child.tell("close")
+            child.wait_for(Closed)
+            child.end()
+        asyncio.run(Judge().judge(path, child.reports, rng))
+
+
+@pytest.mark.timeout(900)
+def test_killed_after_an_io_error_it_loses_nothing(
+    tmp_path: Path, strace: str, rng: random.Random
+) -> None:
+    for number in range(rounds(1, 15)):
+        path = _prepared(tmp_path / f"store-{number}.db")
+        inject = f"error=EIO:when={rng.randint(_FIRST, 40)}"
+        trace = Trace(strace, tmp_path / f"strace-{number}.log", calls=SYNCS, inject=inject)
+        with Child("until_failure", Options(str(path), value_bytes=10), under=trace.command) as child:
+            child.wait_for(Failed)
+            child.kill()
+            child.check_no_complaints()
+        asyncio.run(Judge().judge(path, child.reports, rng))
+
+
+def test_reads_and_events_on_a_slow_disk(tmp_path: Path, strace: str) -> None:
+    """Reads do not wait for the disk, nor run ahead of it; writers share its syncs."""
+    path = _prepared(tmp_path / "store.db")
+    trace = Trace(strace, tmp_path / "strace.log", calls=SYNCS, inject="delay_enter=100000")
+    options = SlowOptions(str(path), writers=64, puts_each=5)
+    with Child("slow_disk", options, under=trace.command) as child:
+        child.wait_for(Closing)
+        child.wait_for(Closed)
+        child.end()
+    told = notes(child.reports)
+    assert told["reads while the put waited"].number >= 10
+    assert told["reads or events ahead of the disk"].number == 0
+    assert told["read after the put"].text == "after"
+    assert told["event after the put"].text == "after"
+    assert told["keys"].number == 64
+    # 320 puts, five after another by each writer: five commits, and one for those that came between.
+    assert told["commits"].number <= 2 * options.puts_each
+    syncs = [call for call in trace.calls() if str(path) in call["arguments"]]
+    assert len(syncs) <= 2 * options.puts_each + 12, "more syncs than commits need"
+
+
+def _syncs_after_failure(trace: Trace, path: Path) -> list[str]:
+    """The syncs of the store's files that came after one of the same file had failed."""
+    failed: set[str] = set()
+    again: list[str] = []
+    for call in trace.calls():
+        file = call["arguments"]
+        if str(path) not in file:
+            continue
+        if file in failed:
+            again.append(call[0])
+        if call["result"] == "-1":
+            failed.add(file)
+    return again
