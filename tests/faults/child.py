@@ -147,11 +147,7 @@ class Child:
         words = self._stderr.read().decode(errors="replace")[-4000:]
         return f"exit status {self._process.returncode}\n{words}"
 
-    def check_no_complaints(self) -> None:
-        """It was to die by SIGKILL, not by an error of its own."""
-        assert self._process.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL, 0), (
-            self._last_words()
-        )
-        self._stderr.seek(0)
-        words = self._stderr.read().decode(errors="replace")
-        assert "Traceback" not in words, words
+    def check_killed(self) -> None:
+        """It ended by SIGKILL, or was done before; not by an error of its own."""
+        killed = (-signal.SIGKILL, 128 + signal.SIGKILL, 0)
+        assert self._process.returncode in killed, self._last_words()

@@ -24,7 +24,7 @@ class Disk:
         _run("mount", "-o", "remount,ro", str(self.path))
 
     def unmount(self) -> None:
-        _run("umount", str(self.path))
+        _run("umount", "--lazy", str(self.path))  # somebody may still be in it
 
 
 def _run(*command: str) -> None:

@@ -12,6 +12,7 @@ from quorate.clock import Clock, SystemClock
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.leases import LeaseTable
+from quorate.engines.embedded.off_loop import off_loop
 from quorate.engines.embedded.ownership import Ownership
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.embedded.state import State
@@ -52,7 +53,9 @@ async def open_store(
     elif scheme == "sqlite" and rest:
         path = _data_path(rest)
         with Ownership.take(path):
-            journal, state, garbage = await _loaded(path, clock)
+            journal, state, garbage = await off_loop(
+                lambda: _load(path, clock), undo=lambda loaded: loaded[0].close()
+            )
             store = _make_store(state, path, limits, retention, clock, garbage)
             store.start(ThreadWriter(journal, asyncio.get_running_loop(), failed=store.fail))
             try:
@@ -90,17 +93,6 @@ def _make_store(
     )
 
 
-async def _loaded(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
-    """Load off the loop.  Cancelled, it waits for the thread, so that the file is free again."""
-    loading = asyncio.ensure_future(asyncio.to_thread(_load, path, clock))
-    try:
-        return await asyncio.shield(loading)
-    except asyncio.CancelledError:
-        journal, _, _ = await loading
-        journal.close()
-        raise
-
-
 def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
     journal = Journal.open(path)
     try:
@@ -111,8 +103,9 @@ def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
             journal.load(),
             revision=journal.revision_meta("base_revision"),
             compact_revision=journal.revision_meta("compact_revision"),
+            source=journal.path,
         )
     except BaseException:
-        journal.close()
+        journal.abandon()
         raise
     return journal, state, garbage

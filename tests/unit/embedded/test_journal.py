@@ -31,6 +31,10 @@ def version(revision: int, key: bytes = b"k", value: bytes = b"v" * 100) -> KeyV
     return KeyValue(key, value, revision, revision, 1)
 
 
+def name(revision: int, key: bytes = b"k") -> VersionName:
+    return VersionName(revision, key, is_deletion=False)
+
+
 def commit(journal: Journal, *changes: tuple[KeyValue, ...]) -> None:
     batch = Batch()
     batch.changes.extend(changes)
@@ -72,19 +76,19 @@ def test_what_is_cleaned_is_gone_and_the_rest_stays(journal: Journal, per_commit
     revisions = range(2, 602)
     for first in revisions[::per_commit]:
         commit(journal, *((version(r, b"%d" % r),) for r in range(first, first + per_commit)))
-    gone = [(r, b"%d" % r) for r in revisions if r % 4]
+    gone = [name(r, b"%d" % r) for r in revisions if r % 4]
     clean_all(journal, gone)
     kept = {kv.mod_revision for kv in contents(journal)}
     assert kept >= {r for r in revisions if not r % 4}
     # A row is written anew when half of it is gone: at most as much is kept for nothing as for use.
     assert len(kept) <= 2 * len([r for r in revisions if not r % 4])
-    clean_all(journal, [(r, b"%d" % r) for r in revisions if not r % 4])
+    clean_all(journal, [name(r, b"%d" % r) for r in revisions if not r % 4])
     assert contents(journal) == []
 
 
 def test_a_row_shared_by_one_revision_keeps_the_versions_that_are_needed(journal: Journal) -> None:
     commit(journal, tuple(version(2, b"%d" % i) for i in range(10)))
-    clean_all(journal, [(2, b"%d" % i) for i in range(9)])
+    clean_all(journal, [name(2, b"%d" % i) for i in range(9)])
     assert [kv.key for kv in contents(journal)] == [b"9"]
 
 
@@ -93,7 +97,7 @@ def test_cleaning_takes_a_slice_at_a_time(journal: Journal) -> None:
         commit(journal, (version(revision),))
     # A clock on which every look takes a fifth of a slice.
     readings = itertools.count()
-    slices, names, more = 0, [(r, b"k") for r in range(2, 402)], True
+    slices, names, more = 0, [name(r) for r in range(2, 402)], True
     while more:
         cleaned = journal.clean(names, now=lambda: next(readings) * SLICE_S / 5)
         names, more = names[cleaned.done :], cleaned.more
@@ -107,7 +111,7 @@ def test_space_is_given_back_to_the_file_system(journal: Journal, path: Path) ->
     for revision in range(2, 502):
         commit(journal, (version(revision, value=b"x" * 10_000),))
     before = journal.size().file_bytes
-    clean_all(journal, [(r, b"k") for r in range(2, 502)])
+    clean_all(journal, [name(r) for r in range(2, 502)])
     while journal.give_back():
         pass
     assert journal.size().file_bytes < before / 10
@@ -133,3 +137,14 @@ def test_nobody_else_can_read_the_file_meanwhile(journal: Journal, path: Path) -
     with pytest.raises(sqlite3.OperationalError, match="locked"):
         other.execute("SELECT * FROM log").fetchall()
     other.close()
+
+
+def test_a_deletion_goes_last(journal: Journal) -> None:
+    # Three versions in one row, so that the first lingers there when only it is gone.
+    commit(journal, (version(2, b"a"),), (version(3, b"b"),), (version(4, b"c"),))
+    commit(journal, (KeyValue(b"a", b"", 0, 5, 0),))
+    clean_all(journal, [name(2, b"a"), VersionName(5, b"a", is_deletion=True)])
+    # Without the deletion, "a" would be back after a restart.
+    assert {(kv.mod_revision, kv.key) for kv in contents(journal)} >= {(2, b"a"), (5, b"a")}
+    clean_all(journal, [name(3, b"b")])
+    assert [(kv.mod_revision, kv.key) for kv in contents(journal)] == [(4, b"c")]

@@ -10,8 +10,9 @@ watcher or cache that comes back with an old revision is told so, and reads anew
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import itertools
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quorate.engines.embedded.journal import Batch, Journal, sync_directory
+from quorate.engines.embedded.off_loop import off_loop
 from quorate.engines.embedded.ownership import Ownership
 from quorate.errors import DataError, DataUnreadable
 from quorate.store.digest import Digest
@@ -57,12 +59,15 @@ async def write_backup(
     store: EmbeddedStore, path: Path, progress: Progress | None = None
 ) -> BackupReport:
     """Write a backup.  The file appears under its name only when it is complete and on disk."""
-    partial = Path(f"{path}.partial")
+    # A name of its own: two backups to one path must not get into each other's file.
+    partial = Path(f"{path}.{secrets.token_hex(4)}.partial")
     with store.pinned() as revision:
         total = (await store.status()).keys_count
         leases = store.granted_leases()
         digest = Digest()
-        journal = await asyncio.to_thread(_create, path, partial)
+        journal = await off_loop(
+            lambda: _create(path, partial), undo=lambda made: _abandon(made, partial)
+        )
         try:
             done, after = 0, None
             for number in itertools.count(1):
@@ -73,16 +78,16 @@ async def write_backup(
                 # A lease can have ended since; its keys, still here, go with it soon after a restore.
                 ended = {kv.lease for kv in page if kv.lease} - leases.keys()
                 leases |= dict.fromkeys(ended, store.limits.lease_ttl_min_s)
-                await asyncio.to_thread(_write_page, journal, number, page, digest)
+                await off_loop(functools.partial(_write_page, journal, number, page, digest))
                 done += len(page)
                 if progress is not None:
                     progress(done, max(done, total))
             meta = {"base_revision": revision, "digest": digest.hexdigest(), "keys_count": done}
-            await asyncio.to_thread(_finish, journal, leases, meta)
+            await off_loop(lambda: _finish(journal, leases, meta))
         except BaseException:
             _abandon(journal, partial)
             raise
-    await asyncio.to_thread(_publish, journal, partial, path)
+    await off_loop(lambda: _publish(journal, partial, path))
     return BackupReport(revision, done, len(leases), digest.hexdigest())
 
 
@@ -114,7 +119,8 @@ def _copy(source: Journal, data: Path, progress: Progress | None) -> RestoreRepo
         for revision, changes in itertools.groupby(kvs, key=lambda kv: kv.mod_revision)
     ]
     partial = Path(f"{data}.partial")
-    partial.unlink(missing_ok=True)
+    _remove(partial)
+    _remove(data)  # it does not exist, but the log of one that was here before may
     target = Journal.open(partial)
     try:
         for start in range(0, len(rows), _PAGE_ROWS):
@@ -162,15 +168,18 @@ def _finish(journal: Journal, leases: dict[int, float], meta: dict[str, object])
 def _create(path: Path, partial: Path) -> Journal:
     if path.exists():
         raise DataError(f"{path} exists already. Give the backup a new name.")
-    partial.unlink(missing_ok=True)
     return Journal.open(partial, kind="backup")
 
 
 def _abandon(journal: Journal, partial: Path) -> None:
-    # Not in a thread: when the task was cancelled, another await could be cancelled again.
     journal.abandon()
-    for leftover in (partial, Path(f"{partial}-wal")):
-        leftover.unlink(missing_ok=True)
+    _remove(partial)
+
+
+def _remove(path: Path) -> None:
+    """Remove a data file with its log: a log left alone would be folded into the next file there."""
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        each.unlink(missing_ok=True)
 
 
 def _publish(journal: Journal, partial: Path, path: Path) -> None:

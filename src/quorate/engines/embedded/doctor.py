@@ -89,6 +89,7 @@ def _examine_contents(journal: Journal, progress: Progress | None) -> list[Findi
             history,
             revision=journal.revision_meta("base_revision"),
             compact_revision=journal.revision_meta("compact_revision"),
+            source=journal.path,
         )
     except QuorateError as error:
         return [Finding(False, str(error), _RESTORE)]

@@ -74,6 +74,7 @@ from quorate.store.rules import (
 __all__ = ["EmbeddedStatistics", "EmbeddedStore"]
 
 _log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # nothing on stderr unless the program sets up logging
 
 # Work on a whole store (a digest, a backup) goes in pages, so that others get their turn.
 _PAGE_KEYS = 1000
@@ -97,11 +98,12 @@ class EmbeddedStatistics(msgspec.Struct, frozen=True):
 class _Commit(Batch):
     """A batch, and who waits for it."""
 
-    __slots__ = ("put_bytes", "revision", "waiters")
+    __slots__ = ("leases_count", "put_bytes", "revision", "waiters")
 
     def __init__(self) -> None:
         super().__init__()
         self.put_bytes = 0
+        self.leases_count = 0  # leases there are when it is durable
         self.revision: Revision = Revision(0)
         self.waiters: list[asyncio.Future[None]] = []
 
@@ -135,6 +137,7 @@ class EmbeddedStore:
         )
         self._streams: set[EmbeddedWatch] = set()
         self._durable: Revision = state.revision
+        self._durable_leases_count = len(state.leases)
         self._filling = _Commit()
         self._committing: _Commit | None = None
         self._flush_due = False
@@ -210,8 +213,8 @@ class EmbeddedStore:
             engine="memory" if self.path is None else "sqlite",
             revision=self._durable,
             compact_revision=state.compact_revision,
-            keys_count=state.keys_count,
-            leases_count=len(state.leases),
+            keys_count=state.count(newest=self._durable),
+            leases_count=self._durable_leases_count,
             watchers_count=self._hub.watchers_count,
             size_bytes=state.size_bytes,
             size_bytes_max=self.limits.storage_bytes_max,
@@ -434,6 +437,7 @@ class EmbeddedStore:
         if self._failure is not None or self._committing is not None or not batch:
             return
         batch.revision = self._state.revision
+        batch.leases_count = len(self._state.leases)
         self._committing, self._filling = batch, _Commit()
         self._writer.submit(batch, self._committed)
 
@@ -445,6 +449,7 @@ class EmbeddedStore:
             return
         self._commits_count += 1
         self._durable = batch.revision
+        self._durable_leases_count = batch.leases_count
         if batch.compact_revision is not None:
             self._state.compact(batch.compact_revision)
             self._maintenance.wake()
@@ -460,10 +465,12 @@ class EmbeddedStore:
 
     def fail(self, error: BaseException, batch: _Commit | None = None) -> None:
         """The journal failed: stop writing, say so, keep reading."""
-        _log.error("writing stopped: %s", error, exc_info=error)
-        self._failure = error.cause if isinstance(error, StorageFailed) else error
-        self.alarms |= {Alarm.STORAGE_FAILED}
-        self._leases_torn = bool(self._filling.leases or (batch is not None and batch.leases))
+        if self._failure is None:
+            _log.error("writing stopped: %s", error, exc_info=error)
+            self._failure = error.cause if isinstance(error, StorageFailed) else error
+            self.alarms |= {Alarm.STORAGE_FAILED}
+        if self._filling.leases or (batch is not None and batch.leases):
+            self._leases_torn = True
         for waiter in batch.waiters if batch is not None else ():
             if not waiter.done():
                 waiter.set_exception(Indeterminate(f"this write may be on disk or not: {error}"))

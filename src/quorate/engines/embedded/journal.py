@@ -25,7 +25,6 @@ import os
 import sqlite3
 import time
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -33,7 +32,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
+from quorate.engines.embedded.shared_rows import SharedRows, VersionName
 from quorate.errors import DataError, DataInUse, DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
@@ -125,9 +124,8 @@ class Journal:
         self._logged_bytes = 0
         self._logged_commits = 0
         self._shared = SharedRows()
-        self._half_empty: deque[SharedRow] = deque()
         self._clean_names = 64
-        self._vacuum_pages = 16
+        self._vacuum_pages = 64
 
     @classmethod
     def open(cls, path: Path, *, kind: Kind = "store") -> Journal:
@@ -332,13 +330,17 @@ class Journal:
 
     def clean(self, names: list[VersionName], now: Callable[[], float] = time.perf_counter) -> Cleaned:
         """Remove what fits into a slice of these versions, which nobody needs any more."""
+        shared = self._shared
         started = now()
         done = written = 0
         took_s = 0.0
         with _Transaction(self):
-            while took_s < _SLICE_AIM_S and (done < len(names) or self._half_empty):
-                if self._half_empty:
+            while took_s < _SLICE_AIM_S and (done < len(names) or not shared.is_settled):
+                if shared.half_empty:
                     written += self._rewrite_some()
+                elif shared.released:
+                    count = min(self._clean_names, len(shared.released))
+                    written += self._let_go([shared.released.popleft() for _ in range(count)])
                 else:
                     step = names[done : done + self._clean_names]
                     written += self._let_go(step)
@@ -350,36 +352,27 @@ class Journal:
         elif done > 4 * self._clean_names:
             self._clean_names = min(4096, self._clean_names * 2)
         self._logged(written)
-        return Cleaned(done, done < len(names) or bool(self._half_empty), now() - started)
+        return Cleaned(done, done < len(names) or not shared.is_settled, now() - started)
 
     def _let_go(self, names: list[VersionName]) -> int:
-        remove, touched = self._shared.let_go(names)
-        for row in touched:
-            if row.is_empty:
-                self._shared.remove(row)
-                remove.append(row.first)
-            elif row.is_half_empty and not row.queued:
-                row.queued = True
-                self._half_empty.append(row)
+        remove = self._shared.let_go(names)
         for start in range(0, len(remove), _STATEMENT_ROWS):
             step = remove[start : start + _STATEMENT_ROWS]
             self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
         return len(remove) * _PAGE_BYTES  # at worst, each was on a page of its own
 
     def _rewrite_some(self) -> int:
-        count = min(_REWRITE_ROWS, len(self._half_empty))
-        rows = {row.first: row for row in (self._half_empty.popleft() for _ in range(count))}
+        rows = {row.first: row for row in self._shared.take_half_empty(_REWRITE_ROWS)}
         found = self._db.execute(
-            f"SELECT revision, versions, checksum FROM log WHERE revision IN ({_marks(count)})",
+            f"SELECT revision, versions, checksum FROM log WHERE revision IN ({_marks(len(rows))})",
             list(rows),
         ).fetchall()
         kept: list[tuple[int, Versions]] = []
         for revision, blob, checksum in found:
             gone = rows[revision].gone
             versions = self._verified(revision, blob, checksum)
-            kept.append(
-                (revision, tuple(kv for kv in versions if (kv.mod_revision, kv.key) not in gone))
-            )
+            kept.append((revision, tuple(kv for kv in versions if VersionName.of(kv) not in gone)))
+            self._shared.forget(rows[revision])
         return self._write(kept)
 
     def give_back(self, now: Callable[[], float] = time.perf_counter) -> bool:
@@ -388,13 +381,15 @@ class Journal:
         if not before:
             return False
         started = now()
-        with _Transaction(self):
-            # The pragma works one page a step, so its rows must be fetched to the last.
-            self._db.execute(f"PRAGMA incremental_vacuum({self._vacuum_pages})").fetchall()
+        with _Guard(self):
+            # A page is given back with each step of the statement, and execute() takes only the first
+            # one; executescript() takes them all.  It is a transaction of its own.
+            self._db.executescript(f"PRAGMA incremental_vacuum({self._vacuum_pages})")
         took_s = now() - started
-        if took_s > _SLICE_AIM_S:
-            self._vacuum_pages = max(1, self._vacuum_pages // 2)
-        elif took_s < _SLICE_AIM_S / 2:
+        if took_s > SLICE_S / 2:
+            # Never so few that a slow sync would be paid for next to nothing.
+            self._vacuum_pages = max(16, self._vacuum_pages // 2)
+        elif took_s < SLICE_S / 4:
             self._vacuum_pages = min(1024, self._vacuum_pages * 2)
         self._logged(2 * self._vacuum_pages * _PAGE_BYTES)
         return 0 < self._free_to_give() < before
@@ -488,6 +483,8 @@ def _configure(db: sqlite3.Connection, *, fresh: bool) -> None:
     if mode != "wal":
         raise sqlite3.OperationalError(f"write-ahead logging is not possible here ({mode})")
     db.execute("PRAGMA synchronous = FULL")
+    # Some builds (Debian's) overwrite what is deleted with zeros: all of it would go through the log.
+    db.execute("PRAGMA secure_delete = OFF")
     db.execute("PRAGMA wal_autocheckpoint = 0")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
 

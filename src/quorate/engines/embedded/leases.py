@@ -12,7 +12,6 @@ Invariants
 from __future__ import annotations
 
 import heapq
-import sys
 from collections.abc import Iterable
 
 from quorate.errors import LeaseExists, LeaseNotFound
@@ -69,15 +68,16 @@ class LeaseTable:
         lease.deadline = self._advance(now) + lease.ttl_s
         return lease.ttl_s
 
-    def due(self, *, now: float, at_most: int = sys.maxsize) -> list[LeaseId]:
+    def due(self, *, now: float, at_most: int | None = None) -> list[LeaseId]:
         """The leases whose time is up, oldest deadline first.  The caller ends them.
 
         Looks at `at_most` so many that could be due; `is_any_due` tells whether there are more.
         """
         elapsed = self._advance(now)
         heap, due = self._heap, []
-        while at_most and heap and heap[0][0] <= elapsed:
-            at_most -= 1
+        looked_at = 0
+        while heap and heap[0][0] <= elapsed and looked_at != at_most:
+            looked_at += 1
             queued, id = heapq.heappop(heap)
             lease = self._leases.get(id)
             if lease is None or lease.queued != queued:

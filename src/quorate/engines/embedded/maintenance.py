@@ -53,7 +53,7 @@ class Maintenance:
         self._retention = retention
         self._clock = clock
         self._ages = None if retention.age_max_s is None else Ages(retention.age_max_s)
-        self._garbage: deque[VersionName] = deque((kv.mod_revision, kv.key) for kv in garbage)
+        self._garbage: deque[VersionName] = deque(map(VersionName.of, garbage))
         self._compact_target = 0
         self._compaction_wanted = asyncio.Event()
         self._work = asyncio.Event()
@@ -160,7 +160,7 @@ class Maintenance:
         """Free memory, until there is enough to clean from the journal."""
         while self._state.trim_pending and len(self._garbage) < 2 * _BACKLOG_MAX:
             freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
-            self._garbage.extend((kv.mod_revision, kv.key) for kv in freed)
+            self._garbage.extend(map(VersionName.of, freed))
             await asyncio.sleep(0)
 
     async def _clean(self) -> None:

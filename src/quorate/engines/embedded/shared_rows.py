@@ -1,15 +1,23 @@
-"""Rows of the journal that hold several versions, and how many of those are still needed.
+"""Rows of the journal that hold several versions, and which of those nobody needs any more.
 
-A group commit writes one row for all its revisions.  Compaction frees versions one by one, so a row
-is written anew when half of it is gone, and removed when all of it is: what is ever written for it
-adds up to no more than twice what was, and what is kept for nothing is never more than what is needed.
+A group commit writes one row for all its revisions.  Compaction frees versions one by one, so a row is
+written anew when half of it is gone, and removed when all of it is: what is ever written for it adds
+up to no more than twice what was, and what is kept for nothing is never more than what is needed.
+
+Invariant
+    * A deletion goes last.  A version that is not needed but still in a row is harmless only as long as
+      a newer one of its key is on disk: without it, it would be back after a restart.  Of versions
+      that can be read the newest stays anyway; but a deletion is freed like any other version, so it
+      is held back until no older version of its key lingers in any row.
 
 Rows with the single version that names them, which go at once, are not listed and cost no memory.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from sortedcontainers import SortedDict
 
@@ -17,12 +25,21 @@ from quorate.store.model import KeyValue
 
 __all__ = ["SharedRow", "SharedRows", "VersionName"]
 
-# A version of a key: no transaction writes a key twice.
-VersionName = tuple[int, bytes]
+
+class VersionName(NamedTuple):
+    """A version of a key: no transaction writes a key twice."""
+
+    revision: int
+    key: bytes
+    is_deletion: bool
+
+    @classmethod
+    def of(cls, kv: KeyValue) -> VersionName:
+        return cls(kv.mod_revision, kv.key, not kv.version)
 
 
 class SharedRow:
-    """One row: the revisions it spans, the versions it holds, and those nobody needs any more."""
+    """One row: the revisions it spans, how many versions it holds, and those nobody needs."""
 
     __slots__ = ("count", "first", "gone", "last", "queued")
 
@@ -33,47 +50,72 @@ class SharedRow:
         self.gone: set[VersionName] = set()
         self.queued = False  # to be written anew
 
-    @property
-    def is_empty(self) -> bool:
-        return len(self.gone) == self.count
-
-    @property
-    def is_half_empty(self) -> bool:
-        return 2 * len(self.gone) >= self.count
-
 
 class SharedRows:
-    """All shared rows by the revisions they span, which never overlap."""
+    """All shared rows by the revisions they span, which never overlap.
 
-    __slots__ = ("_rows",)
+    Names must come oldest first for each key, as compaction frees them.
+    """
+
+    __slots__ = ("_held_back", "_lingering", "_rows", "half_empty", "released")
 
     def __init__(self) -> None:
         self._rows: SortedDict[int, SharedRow] = SortedDict()
+        self._lingering: dict[bytes, int] = {}  # versions of a key that are gone but still in a row
+        self._held_back: dict[bytes, list[VersionName]] = {}  # deletions that wait for those
+        self.half_empty: deque[SharedRow] = deque()  # to be written anew
+        self.released: deque[VersionName] = deque()  # deletions that need not wait any more
+
+    @property
+    def is_settled(self) -> bool:
+        return not self.half_empty and not self.released
 
     def note(self, first: int, versions: tuple[KeyValue, ...]) -> None:
-        """A row was written, or written anew with less in it."""
+        """A row was written."""
         last = versions[-1].mod_revision
         # One version that is left over of several is not where its own revision says.
         if len(versions) > 1 or last != first:
             self._rows[first] = SharedRow(first, last, len(versions))
-        else:
-            self._rows.pop(first, None)
 
-    def remove(self, row: SharedRow) -> None:
-        del self._rows[row.first]
-
-    def let_go(self, names: Iterable[VersionName]) -> tuple[list[int], list[SharedRow]]:
-        """Versions nobody needs any more: the single rows that can go, the shared rows they are in."""
-        singles: list[int] = []
-        touched: dict[int, SharedRow] = {}
+    def let_go(self, names: Iterable[VersionName]) -> list[int]:
+        """Versions nobody needs any more; returns the rows that hold nothing else and can go."""
+        remove: list[int] = []
         for name in names:
-            row = self._find(name[0])
+            if name.is_deletion and name.key in self._lingering:
+                self._held_back.setdefault(name.key, []).append(name)
+                continue
+            row = self._find(name.revision)
             if row is None:
-                singles.append(name[0])
-            else:
-                row.gone.add(name)
-                touched[row.first] = row
-        return singles, list(touched.values())
+                remove.append(name.revision)
+                continue
+            row.gone.add(name)
+            self._lingering[name.key] = self._lingering.get(name.key, 0) + 1
+            if len(row.gone) == row.count:
+                self.forget(row)
+                remove.append(row.first)
+            elif 2 * len(row.gone) >= row.count and not row.queued:
+                row.queued = True
+                self.half_empty.append(row)
+        return remove
+
+    def forget(self, row: SharedRow) -> None:
+        """The row is not as it was: what was gone of it is on disk no more."""
+        del self._rows[row.first]
+        row.queued = False
+        for name in row.gone:
+            self._lingering[name.key] -= 1
+            if not self._lingering[name.key]:
+                del self._lingering[name.key]
+                self.released.extend(self._held_back.pop(name.key, ()))
+
+    def take_half_empty(self, count: int) -> list[SharedRow]:
+        """Some of the rows to be written anew.  (Of those queued, some may be gone since.)"""
+        taken: list[SharedRow] = []
+        while self.half_empty and len(taken) < count:
+            row = self.half_empty.popleft()
+            if row.queued:
+                taken.append(row)
+        return taken
 
     def _find(self, revision: int) -> SharedRow | None:
         at = self._rows.bisect_right(revision)

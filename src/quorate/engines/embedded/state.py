@@ -99,7 +99,7 @@ class State:
     # -- load ----------------------------------------------------------------------------
 
     def load(
-        self, history: Iterable[Changes], *, revision: int, compact_revision: int
+        self, history: Iterable[Changes], *, revision: int, compact_revision: int, source: object
     ) -> list[KeyValue]:
         """Fill an empty state from what is kept of each revision, in order.
 
@@ -134,16 +134,15 @@ class State:
                 past.setdefault(key, []).append(kv)
         for kv in live.values():
             if kv.lease:
+                if kv.lease not in self.leases:
+                    raise _damaged(source, f"lease {kv.lease:x} of key {kv.key!r} is missing")
                 self.leases.attach(kv.lease, kv.key)
         self.revision = Revision(max(revision, self._log_first - 1 + len(log), FIRST_REVISION))
         while self._log_first + len(log) <= self.revision:
             log.append(())
         for at, entry in enumerate(log, self._log_first):
             if not entry and at > compact_revision:
-                raise DataUnreadable(
-                    f"the data is damaged: revision {at} is missing, though {self.revision} is there. "
-                    "Run `quorate doctor`, or restore a backup with `quorate restore`."
-                )
+                raise _damaged(source, f"revision {at} is missing, though {self.revision} is there")
             log[at - self._log_first] = tuple(entry)
         self._keys = SortedKeys(live)
         self._dead = SortedKeys(dead)
@@ -163,6 +162,10 @@ class State:
     @property
     def keys_count(self) -> int:
         return len(self._live)
+
+    def count(self, *, newest: int) -> int:
+        """How many keys there are for a reader that sees no further than `newest`."""
+        return self._count(KeyRange.everything(), newest)
 
     def range(self, op: Range, *, newest: int) -> RangeResult:
         at = self._readable(op.at, newest)
@@ -498,6 +501,13 @@ class State:
             del self._past[kv.key]
             if kv.key not in self._live:
                 self._dead.remove(kv.key)
+
+
+def _damaged(source: object, what: str) -> DataUnreadable:
+    return DataUnreadable(
+        f"{source} is damaged: {what}. "
+        f"Run `quorate doctor {source}`, or restore a backup with `quorate restore`."
+    )
 
 
 def _size(kv: KeyValue) -> int:
