@@ -69,7 +69,7 @@ class LeaseTable:
         return lease.ttl_s
 
     def due(self, *, now: float, at_most: int | None = None) -> list[LeaseId]:
-        """The leases whose time is up, oldest deadline first.  The caller ends them.
+        """The leases whose time is up, in the order they came up.  The caller ends them.
 
         Looks at `at_most` so many that could be due; `is_any_due` tells whether there are more.
         """
