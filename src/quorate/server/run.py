@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ def run_server(config: ServerConfig, *, on_started: Callable[[Started], None]) -
     Raises `Unavailable` for an address that cannot be had, `DataError` for data that cannot be opened
     and `InvalidRequest` for an engine URL that means nothing.
     """
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
     return run(_serve(config, on_started))
 
 

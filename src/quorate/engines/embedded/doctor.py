@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def examine(path: str | Path, *, progress: Progress | None = None) -> Report:
-    """Check a store's data.  It must not be in use."""
+    """Check a store's data.  Raises `DataInUse` if somebody has it open."""
     data = Path(path).expanduser().resolve()
     if not data.is_file():
         missing = Finding(False, f"{data} does not exist.", "Give the path of a store's data file.")
@@ -48,8 +48,8 @@ def examine(path: str | Path, *, progress: Progress | None = None) -> Report:
     try:
         with Ownership.take(data):
             findings = _examine_file(data, progress)
-    except DataInUse as error:
-        findings = [Finding(False, str(error), "Stop that process, then examine the data again.")]
+    except DataInUse:
+        raise  # that says nothing about the data
     except DataError as error:
         findings = [Finding(False, str(error), _RESTORE)]
     return Report(str(data), tuple(findings))

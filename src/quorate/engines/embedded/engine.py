@@ -466,7 +466,9 @@ class EmbeddedStore:
     def fail(self, error: BaseException, batch: _Commit | None = None) -> None:
         """The journal failed: stop writing, say so, keep reading."""
         if self._failure is None:
-            _log.error("writing stopped: %s", error, exc_info=error)
+            # What the disk does is told in a line; anything else is a bug and wants its traceback.
+            expected = isinstance(error, StorageFailed)
+            _log.error("writing stopped: %s", error, exc_info=None if expected else error)
             self._failure = error.cause if isinstance(error, StorageFailed) else error
             self.alarms |= {Alarm.STORAGE_FAILED}
         if self._filling.leases or (batch is not None and batch.leases):
