@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from quorate.errors import InvalidRequest, KeyNotFound, LeaseNotFound
 from quorate.store.api import Store
-from quorate.store.model import KeyValue, PutResult, Revision
+from quorate.store.model import KeyRange, KeyValue, Put, PutResult, Revision, Txn
 from tests.support.asking import contents, get, newest
 
 
@@ -146,3 +148,26 @@ async def test_an_empty_key_is_refused(store: Store) -> None:
     with pytest.raises(InvalidRequest):
         await store.put(b"", b"v")
     assert await contents(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("text", b""), (b"k", "text"), (bytearray(b"k"), b""), (b"k", None), (7, b"")]
+)
+async def test_what_is_not_bytes_is_refused(store: Store, key: bytes, value: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="bytes"):
+        await store.put(key, value)
+    with pytest.raises(InvalidRequest, match="bytes"):
+        await store.txn(Txn(then=(Put(b"fine", b""), Put(key, value))))
+    assert (await store.range(KeyRange.everything())).count == 0
+
+
+_TEXT: Any = "text"
+
+
+@pytest.mark.parametrize("keys", [_TEXT, KeyRange(_TEXT, None), KeyRange(b"a", _TEXT), None])
+async def test_keys_that_are_not_bytes_are_refused(store: Store, keys: bytes) -> None:
+    for ask in (store.range, store.delete):
+        with pytest.raises(InvalidRequest, match="bytes"):
+            await ask(keys)
+    with pytest.raises(InvalidRequest, match="bytes"):
+        store.watch(keys)

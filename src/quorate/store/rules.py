@@ -60,6 +60,11 @@ def as_range(keys: Keys) -> KeyRange:
 
 
 def check_put(op: Put, limits: Limits) -> None:
+    # Types are checked where data enters: text would be taken, written, and not be readable again.
+    key: object = op.key
+    value: object = op.value
+    if not (isinstance(key, bytes) and isinstance(value, bytes)):
+        raise _not_bytes(value if isinstance(key, bytes) else key)
     key_size = len(op.key)
     if not key_size:
         raise InvalidRequest("the key is empty. Give it at least one byte.")
@@ -123,6 +128,22 @@ def writes(ops: tuple[Op, ...]) -> bool:
     )
 
 
+def _check_range_type(keys: object) -> None:
+    if not isinstance(keys, KeyRange):
+        raise _not_bytes(keys)
+    start: object = keys.start
+    end: object = keys.end
+    if not isinstance(start, bytes):
+        raise _not_bytes(start)
+    if not isinstance(end, bytes | None):
+        raise _not_bytes(end)
+
+
+def _not_bytes(given: object) -> InvalidRequest:
+    hint = "Encode it first, as in .encode()." if isinstance(given, str) else "Convert it first."
+    return InvalidRequest(f"keys and values are bytes, not {type(given).__name__}: {given!r}. {hint}")
+
+
 def _request_too_large(size: int, limits: Limits) -> TooLarge:
     return TooLarge(
         "the request's size in bytes",
@@ -139,6 +160,7 @@ def check_keys(keys: Keys, limits: Limits) -> int:
             raise InvalidRequest("the key is empty. Give it a byte, or ask for a KeyRange.")
         size = len(keys)
     else:
+        _check_range_type(keys)
         size = max(len(keys.start), len(keys.end or b"") - 1)
     if size > limits.key_bytes_max:
         raise TooLarge(
