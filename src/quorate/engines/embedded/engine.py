@@ -255,7 +255,10 @@ class EmbeddedStore:
     ) -> PutResult:
         op = Put(key, value, lease, prev_kv, ignore_value, ignore_lease)
         check_put(op, self.limits)
-        self._check_room(len(key) + len(value))
+        size = len(key) + len(value)
+        if self._is_full(size):
+            await self._make_room()
+        self._check_room(size)
         try:
             result = self._state.put(op)
         except Rejected:
@@ -281,6 +284,8 @@ class EmbeddedStore:
             return self._state.read_txn(txn, newest=self._durable)
         size = _put_bytes(txn)
         if size:
+            if self._is_full(size):
+                await self._make_room()
             self._check_room(size)
         self._check_writable()
         before = self._state.revision
@@ -309,6 +314,8 @@ class EmbeddedStore:
         granted_s = check_lease_ttl(ttl_s, self.limits)
         if id is not None:
             check_lease_id(id)
+        if self._is_full(0):
+            await self._make_room()
         self._check_room(0)
         leases = self._state.leases
         while id is None:
@@ -497,10 +504,19 @@ class EmbeddedStore:
         if self._failure is not None:
             raise StorageFailed(str(self.path), self._failure)
 
+    def _is_full(self, size: int) -> bool:
+        return bool(self.alarms) or self._state.size_bytes + size > self.limits.storage_bytes_max
+
+    async def _make_room(self) -> None:
+        """History gives way to data: at once, before a write is refused for it."""
+        self._check_writable()
+        await self._maintenance.compact_all()
+        self.review_space()
+
     def _check_room(self, size: int) -> None:
         self._check_writable()
         limit = self.limits.storage_bytes_max
-        if self.alarms or self._state.size_bytes + size > limit:
+        if self._is_full(size):
             if not self.alarms:
                 _log.warning("the quota of %d bytes is used up: writes are refused", limit)
             self.alarms |= {Alarm.NO_SPACE}

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -173,7 +174,8 @@ class Journal:
                 _create(db, kind)
                 sync_directory(path.parent)
             journal._check_format(kind)
-        except sqlite3.Error as error:
+            journal._check_structure()
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # damage can be in SQLite's own words
             db.close()
             raise _unreadable(path, error) from error
         except BaseException:
@@ -195,6 +197,14 @@ class Journal:
         if self.meta("kind") != kind:
             wanted = "restore it with `quorate restore`" if kind == "store" else "give a backup"
             raise DataUnreadable(f"{self.path} is a {self.meta('kind')}, not a {kind}; {wanted}.")
+
+    def _check_structure(self) -> None:
+        # A row that a damaged page has lost leaves no trace above it.  Takes 15 ms for 300,000 keys.
+        complaints = [text for (text,) in self._query("PRAGMA quick_check(1)") if text != "ok"]
+        if complaints:
+            raise DataUnreadable(
+                f"{self.path} is damaged: {complaints[0]}. {_REMEDY.format(path=self.path)}"
+            )
 
     # -- reading, once, at the start ----------------------------------------------------------
 
@@ -238,11 +248,15 @@ class Journal:
             rows = self._db.execute("SELECT revision, versions, checksum FROM log ORDER BY revision")
             for revision, blob, checksum in rows:
                 yield revision, self._verified(revision, blob, checksum)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _unreadable(self.path, error) from error
 
-    def _verified(self, revision: int, blob: object, checksum: object) -> Versions:
-        if not isinstance(blob, bytes) or _row_checksum(revision, blob) != checksum:
+    def _verified(self, revision: object, blob: object, checksum: object) -> Versions:
+        if (
+            not isinstance(revision, int)
+            or not isinstance(blob, bytes)
+            or _row_checksum(revision, blob) != checksum
+        ):
             raise self._damaged(f"row {revision}")
         try:
             return _decode(blob)
@@ -252,7 +266,7 @@ class Journal:
     def _query(self, sql: str, *fields: object) -> list[tuple[Any, ...]]:
         try:
             return self._db.execute(sql, fields).fetchall()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise _unreadable(self.path, error) from error
 
     def _damaged(self, what: str) -> DataUnreadable:
@@ -423,7 +437,11 @@ class Journal:
         return [text for (text,) in rows if text != "ok"]
 
     def abandon(self) -> None:
-        """Let go of a file that nobody is going to need."""
+        """Let go of the file as it is."""
+        # SQLite folds the log back when it closes, if it is let.  (Where it cannot be told not to, that
+        # is harmless even after a failed fsync: it takes only what an earlier one had confirmed.)
+        if sys.version_info >= (3, 12):
+            self._db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
         self._db.close()
 
     def close(self) -> None:
@@ -432,7 +450,7 @@ class Journal:
             if self.failure is None:
                 self._checkpoint("TRUNCATE")
         finally:
-            self._db.close()
+            self.abandon()
 
 
 class _Guard:
@@ -549,10 +567,22 @@ def sync_directory(directory: Path) -> None:
         os.close(fd)
 
 
+_DISK_ERRORS = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+)
+
 _REMEDY = "Run `quorate doctor {path}`, or restore a backup with `quorate restore`."
 
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return DataInUse(str(path), pid=None)
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS:
+        return DataUnreadable(
+            f"{path} cannot be opened ({error}): the disk is full, read-only or failing. "
+            "Make room or repair the disk, then try again; the data may well be sound."
+        )
     return DataUnreadable(f"{path} cannot be read as a store ({error}). {_REMEDY.format(path=path)}")

@@ -135,14 +135,24 @@ class Maintenance:
         while True:
             await self._compaction_wanted.wait()
             self._compaction_wanted.clear()
-            target = self._compact_target
-            try:
-                await self._store.compact(target)
-            except (Rejected, Unavailable, Indeterminate):
-                # Somebody compacted further meanwhile, or the disk failed and the alarm says so.
-                failed = Alarm.STORAGE_FAILED in self._store.alarms
-                if target > self._state.compact_revision and not failed:
-                    raise
+            await self._compact(self._compact_target)
+
+    async def compact_all(self) -> None:
+        """Compact all history that may go, and free its memory now rather than by and by."""
+        if self._retention.enabled:
+            await self._compact(self._store.compactable)
+            await self._trim(garbage_max=None)
+
+    async def _compact(self, target: int) -> None:
+        if target <= self._state.compact_revision:
+            return
+        try:
+            await self._store.compact(target)
+        except (Rejected, Unavailable, Indeterminate):
+            # Somebody compacted further meanwhile, or the disk failed and the alarm says so.
+            failed = Alarm.STORAGE_FAILED in self._store.alarms
+            if target > self._state.compact_revision and not failed:
+                raise
 
     # -- cleaning up -----------------------------------------------------------------------
 
@@ -151,14 +161,14 @@ class Maintenance:
             await self._work.wait()
             self._work.clear()
             while self._state.trim_pending or self._garbage:
-                await self._trim()
+                await self._trim(garbage_max=2 * _BACKLOG_MAX)
                 await self._clean()
             while await self._submit(GiveBack()):  # noqa: ASYNC110  the pause is the point
                 await asyncio.sleep(_GIVE_BACK_PAUSE_S)
 
-    async def _trim(self) -> None:
+    async def _trim(self, *, garbage_max: int | None) -> None:
         """Free memory, until there is enough to clean from the journal."""
-        while self._state.trim_pending and len(self._garbage) < 2 * _BACKLOG_MAX:
+        while self._state.trim_pending and (garbage_max is None or len(self._garbage) < garbage_max):
             freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
             self._garbage.extend(map(VersionName.of, freed))
             await asyncio.sleep(0)
