@@ -42,6 +42,30 @@ async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
         await store.put(b"later")
 
 
+async def test_writers_that_start_one_by_one_end_up_in_one_commit(url: str) -> None:
+    async with open_store(url) as store:
+        writing = True
+
+        async def write(number: int) -> None:
+            while writing:
+                await store.put(b"%d" % number)
+
+        async with asyncio.TaskGroup() as writers:
+            for number in range(8):
+                writers.create_task(write(number))
+                for _ in range(number):  # any turn of the loop, whether a commit is under way or not
+                    await asyncio.sleep(0)
+            for _ in range(20):  # time to meet
+                await store.put(b"the ninth")
+            before = store.statistics()
+            for _ in range(50):
+                await store.put(b"the ninth")
+            after = store.statistics()
+            writing = False
+        commits = after.commits_count - before.commits_count
+        assert (after.durable_revision - before.durable_revision) / commits > 8
+
+
 async def test_a_failed_commit_stops_writes_and_reads_go_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
