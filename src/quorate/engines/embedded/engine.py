@@ -141,6 +141,7 @@ class EmbeddedStore:
         self._filling = _Commit()
         self._committing: _Commit | None = None
         self._flush_due = False
+        self._is_lone_writer = False
         self._commits_count = 0
         self._compacting = asyncio.Lock()
         self._failure: BaseException | None = None  # what stopped writing, for good
@@ -433,8 +434,14 @@ class EmbeddedStore:
             self._check_unfailed()
 
     def _schedule_flush(self) -> None:
-        # Not at once: everybody whose turn it is in this round of the loop gets into the batch.
-        if not self._flush_due and self._committing is None:
+        # Not at once: everybody whose turn it is in this round of the loop gets into the batch.  Unless
+        # there seems to be only one writer, for whom a round is 4 % of the time a put takes; if there
+        # are others after all, they meet in the next batch.
+        if self._flush_due or self._committing is not None:
+            return
+        if self._is_lone_writer:
+            self._flush()
+        else:
             self._flush_due = True
             self._loop.call_soon(self._flush)
 
@@ -445,6 +452,7 @@ class EmbeddedStore:
             return
         batch.revision = self._state.revision
         batch.leases_count = len(self._state.leases)
+        self._is_lone_writer = len(batch.waiters) == 1
         self._committing, self._filling = batch, _Commit()
         self._writer.submit(batch, self._committed)
 
