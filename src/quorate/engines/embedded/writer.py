@@ -8,8 +8,9 @@ store without durability behaves in every other way like one with it.
 from __future__ import annotations
 
 import asyncio
-import queue
+import os
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
@@ -71,12 +72,35 @@ class InstantWriter:
         pass
 
 
-class ThreadWriter:
-    """One thread that owns the journal until it is closed.
+class _Jobs:
+    """A queue for one reader, which sleeps on a pipe.
 
-    A queue and `call_soon_threadsafe` instead of an executor: measured at one writer, where nothing
-    can be batched, the two hops cost 35 us instead of 80 us.
+    Measured there and back with nothing to do: 7 us, with `queue.SimpleQueue` 14 us, with an executor
+    40 us.  The reader of a pipe is woken while the writer has let go of the interpreter lock; that of a
+    queue wakes only to wait for it.
     """
+
+    __slots__ = ("_entries", "_reading_end", "_writing_end")
+
+    def __init__(self) -> None:
+        self._entries: deque[tuple[Callable[[], object], Done] | None] = deque()
+        self._reading_end, self._writing_end = os.pipe()
+
+    def put(self, entry: tuple[Callable[[], object], Done] | None) -> None:
+        self._entries.append(entry)
+        os.write(self._writing_end, b".")
+
+    def get(self) -> tuple[Callable[[], object], Done] | None:
+        os.read(self._reading_end, 1)
+        return self._entries.popleft()
+
+    def close(self) -> None:
+        os.close(self._reading_end)
+        os.close(self._writing_end)
+
+
+class ThreadWriter:
+    """One thread that owns the journal until it is closed."""
 
     def __init__(
         self,
@@ -88,7 +112,7 @@ class ThreadWriter:
         self._journal = journal
         self._loop = loop
         self._failed = failed  # told of a failure that belongs to no job
-        self._jobs: queue.SimpleQueue[tuple[Callable[[], object], Done] | None] = queue.SimpleQueue()
+        self._jobs = _Jobs()
         self._thread = threading.Thread(target=self._run, name="quorate-journal", daemon=True)
         self._thread.start()
 
@@ -112,6 +136,7 @@ class ThreadWriter:
         finally:
             self._jobs.put(None)
             self._thread.join()
+            self._jobs.close()
 
     async def _ask(self, job: Callable[[], T]) -> T:
         answer: asyncio.Future[T] = self._loop.create_future()
