@@ -12,6 +12,7 @@ from bench.load import closed_loop, fill
 from bench.results import Section, Table, count, duration
 from bench.rounds import Contestant, Settings, alternate, run
 from quorate.engines.embedded.leases import STALL_S, LeaseTable
+from quorate.engines.embedded.maintenance import LEASES_PER_TURN
 from quorate.engines.opening import open_store
 from quorate.store.api import Store
 from quorate.store.model import LeaseId
@@ -35,7 +36,7 @@ def measure(settings: Settings) -> Section:
         [f"keep-alives/s, {leases:,} leases", count(rates[leases])] for leases in (crowd // 100, crowd)
     ]
     rows += [[f"tick, {leases:,} leases, none due", duration(ticks[leases])] for leases in ticks]
-    rows.append([f"longest tick after {crowd:,} grants at once", duration(worst_s)])
+    rows.append([f"longest turn of the loop after {crowd:,} grants at once", duration(worst_s)])
     return Section(
         name="leases",
         title="Leases",
@@ -89,9 +90,12 @@ def _ticks_after_burst_s(leases: int) -> list[float]:
         if now % 10 == 0:
             for id in range(1, leases + 1):
                 table.keep_alive(id, now=now)
-        started = time.perf_counter()
-        assert table.due(now=now) == []
-        took.append(time.perf_counter() - started)
+        more = True
+        while more:  # as the engine does it: others get their turn in between
+            started = time.perf_counter()
+            assert table.due(now=now, at_most=LEASES_PER_TURN) == []
+            took.append(time.perf_counter() - started)
+            more = table.is_any_due
     return took
 
 

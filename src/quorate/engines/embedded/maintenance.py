@@ -25,7 +25,7 @@ from quorate.store.model import Alarm, KeyValue
 if TYPE_CHECKING:
     from quorate.engines.embedded.engine import EmbeddedStore
 
-__all__ = ["TICK_S", "Maintenance"]
+__all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 
 TICK_S = 0.1
 
@@ -34,7 +34,7 @@ _CLEAN_NAMES_MAX = 10_000
 _BACKLOG_MAX = 50_000
 _GIVE_BACK_PAUSE_S = 0.002
 # Leases that one turn of the loop looks at: about a millisecond.
-_LEASES_MAX = 1000
+LEASES_PER_TURN = 1000
 
 
 class Maintenance:
@@ -107,7 +107,7 @@ class Maintenance:
         # After a restart all leases were granted at one moment, and come up for review at one.
         leases = self._state.leases
         while True:
-            for lease in leases.due(now=now, at_most=_LEASES_MAX):
+            for lease in leases.due(now=now, at_most=LEASES_PER_TURN):
                 self._store.end_lease(lease)
             if not leases.is_any_due:
                 return
