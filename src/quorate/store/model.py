@@ -5,7 +5,7 @@ gapless revision; leases that own keys; events that watchers receive.  Every fac
 protocol into these values and back, and every engine stores them.
 
 All of them are frozen `msgspec.Struct`s.  Measured against frozen slotted dataclasses: a KeyValue
-is made in 70 ns instead of 600 ns and takes 64 bytes instead of 96, and with `gc=False` a million of
+is made in 100 ns instead of 1,570 and takes 64 bytes instead of 96, and with `gc=False` a million of
 them cost the garbage collector nothing (they hold no containers, so they cannot form cycles).
 """
 

@@ -435,8 +435,9 @@ class EmbeddedStore:
 
     def _schedule_flush(self) -> None:
         # Not at once: everybody whose turn it is in this round of the loop gets into the batch.  Unless
-        # there seems to be only one writer, for whom a round is 4 % of the time a put takes; if there
-        # are others after all, they meet in the next batch.
+        # there seems to be only one writer, for whom a round is time lost (4 % of a put in one
+        # comparison, nothing beyond the noise in another); if there are others after all, they meet in
+        # the next batch.
         if self._flush_due or self._committing is not None:
             return
         if self._is_lone_writer:

@@ -2,7 +2,7 @@
 
 A thin, typed door to `sortedcontainers.SortedList` (untyped), so that no other module knows it.  All
 four operations are logarithmic for practical purposes: measured at 1,000,000 keys, adding one takes
-1.6 us and counting a range 3 us, about 1.3 times what they take at 1,000.
+1.5 us and counting a range 2.8 us; at 1,000 keys 0.75 us and 0.8 us.
 """
 
 from __future__ import annotations
