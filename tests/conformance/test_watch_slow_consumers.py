@@ -50,8 +50,9 @@ async def test_a_consumer_that_catches_up_and_lags_again_hears_everything(store:
                 await store.put(b"other")
             for _ in range(burst // 2):
                 heard.append((await anext(stream)).revision)
-        while heard != written:
+        while len(heard) < len(written):
             heard.append((await anext(stream)).revision)
+        assert heard == written
 
 
 async def test_a_consumer_that_reads_while_others_write_hears_everything(store: Store) -> None:
