@@ -8,8 +8,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 
 # Programs some tests compare with or look through, and the Debian packages that bring them.
-TOOLS := etcd etcdctl strace
-TOOL_PACKAGES := etcd-server etcd-client strace
+TOOLS := etcd etcdctl strace curl h2load
+TOOL_PACKAGES := etcd-server etcd-client strace curl nghttp2-client
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-faults soak bench check fmt clean tools
