@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate.engines.embedded.journal import SLICE_S, Batch, Journal
+from quorate.engines.embedded.log_length import LOG_BYTES
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.errors import StorageFailed
 from quorate.store.model import KeyValue
@@ -148,3 +149,23 @@ def test_a_deletion_goes_last(journal: Journal) -> None:
     assert {(kv.mod_revision, kv.key) for kv in contents(journal)} >= {(2, b"a"), (5, b"a")}
     clean_all(journal, [name(3, b"b")])
     assert [(kv.mod_revision, kv.key) for kv in contents(journal)] == [(4, b"c")]
+
+
+def test_the_log_has_its_length_before_the_first_commit(journal: Journal, path: Path) -> None:
+    log = Path(f"{path}-wal")
+    length = log.stat().st_size
+    assert length >= LOG_BYTES
+    for revision in range(2, 500):
+        commit(journal, (version(revision),))
+    assert log.stat().st_size == length
+    assert path.stat().st_size < LOG_BYTES  # nothing of what made the log longer is in the data
+
+
+def test_a_lengthened_log_holds_nothing_that_a_crash_could_bring_back(path: Path) -> None:
+    journal = Journal.open(path)
+    commit(journal, (version(2),))
+    journal.abandon()
+    again = Journal.open(path)
+    assert contents(again) == [version(2)]
+    assert again.check_integrity() == []
+    again.close()

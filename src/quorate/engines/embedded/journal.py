@@ -33,6 +33,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from quorate.engines.embedded.log_length import lengthen_log
 from quorate.engines.embedded.shared_rows import SharedRows, VersionName
 from quorate.errors import DataError, DataInUse, DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
@@ -175,6 +176,8 @@ class Journal:
                 sync_directory(path.parent)
             journal._check_format(kind)
             journal._check_structure()
+            if fresh is not None and kind == "store":
+                lengthen_log(db, path)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # damage can be in SQLite's own words
             db.close()
             raise _unreadable(path, error) from error
