@@ -1,0 +1,76 @@
+"""How much one peer may ask of us, and the budgets that tell a busy peer from a flood.
+
+A flood is work that leads nowhere: streams opened and reset, pings, settings, empty frames.  Each such
+frame costs a budget something.  A budget refills with time and, faster, with real work (what the
+application sends), so that a peer which does much may also ask much: grpc-go pings after data frames to
+learn the bandwidth, and C-core reopens windows by a few bytes per message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Budget", "Http2Limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http2Limits:
+    """The bounds of one connection.  What is said of a bound is what happens beyond it."""
+
+    # Streams the peer may have open; more are refused with REFUSED_STREAM.  A blocked call (a lock, a
+    # watch) holds one, so a small number would make a busy client wait for itself.
+    streams_max: int = 4_096
+    # Largest frame payload we take (SETTINGS_MAX_FRAME_SIZE); FRAME_SIZE_ERROR.
+    frame_bytes_max: int = 16_384
+    # What the peer may send on a stream, and on all together, before the application consumed it: the
+    # bound on received bytes in memory; FLOW_CONTROL_ERROR.
+    stream_window: int = 1_048_576
+    connection_window: int = 4_194_304
+    # Decoded size of a header list (names, values and 32 bytes each) and its length: the stream is
+    # reset with ENHANCE_YOUR_CALM; at four times the size, the connection ends.
+    header_list_bytes_max: int = 65_536
+    header_count_max: int = 256
+    # Encoded size of a header list and the CONTINUATION frames it comes in; the connection ends.
+    header_block_bytes_max: int = 65_536
+    continuations_max: int = 32
+    # The peer's HPACK table (SETTINGS_HEADER_TABLE_SIZE).
+    header_table_bytes_max: int = 4_096
+    # Decoded header blocks kept for when they come again; the oldest goes.
+    cached_blocks_max: int = 128
+    cached_bytes_max: int = 65_536
+    # Streams we reset a moment ago, whose late frames are ignored; the oldest is forgotten.
+    recently_reset_max: int = 4_096
+    # Answers to the peer's frames (acks, resets) that wait to be sent; the connection ends.
+    control_bytes_max: int = 65_536
+    # Streams that the peer reset, or that we had to reset because of it.  The burst lets a client
+    # cancel every call it has at once; each thing we send on a stream allows one more, so that only
+    # resets of streams that were not answered add up.
+    resets_burst: int = 4_096
+    resets_per_s: float = 100.0
+    # Frames that do no work: PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown types, empty DATA, resets
+    # of streams that are gone, HPACK table resizes.  Each answer we send allows four more.
+    overhead_burst: int = 10_000
+    overhead_per_s: float = 200.0
+
+
+class Budget:
+    """A token bucket that refills with time and with work done."""
+
+    __slots__ = ("_burst", "_per_s", "_per_work", "_seen_at", "_seen_work", "_tokens")
+
+    def __init__(self, *, burst: int, per_s: float, per_work: int) -> None:
+        self._burst = float(burst)
+        self._per_s = per_s
+        self._per_work = per_work
+        self._tokens = float(burst)
+        self._seen_at: float | None = None
+        self._seen_work = 0
+
+    def charge(self, cost: int, *, now: float, work: int) -> bool:
+        """Whether the budget covers it.  `work` is a count that only grows."""
+        earned = float((work - self._seen_work) * self._per_work)
+        if self._seen_at is not None and now > self._seen_at:
+            earned += (now - self._seen_at) * self._per_s
+        self._seen_at, self._seen_work = now, work
+        self._tokens = min(self._burst, self._tokens + earned) - cost
+        return self._tokens >= 0
