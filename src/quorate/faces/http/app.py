@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
-
 from quorate.errors import QuorateError
+from quorate.faces.common.asgi import AsgiApp, Receive, Scope, Send, reply, reply_text
+from quorate.faces.common.host_guard import HostGuard
 from quorate.faces.http.health import Health, judge
-from quorate.faces.http.host_guard import HostGuard
 from quorate.store.api import Store
 
 __all__ = ["make_app"]
 
+_WHERE_TO_LOOK = "GET /health says how this Quorate is doing."
 
-def make_app(store: Store, *, bound_host: str) -> Starlette:
+
+def make_app(store: Store, *, bound_host: str) -> AsgiApp:
     """The application; `bound_host` is the host it will be reached at."""
 
-    async def health(_: Request) -> Response:
-        return _health_response(await _examine(store))
+    async def app(scope: Scope, _: Receive, send: Send) -> None:
+        # Plain text, and never the path that was asked for: nothing here can be made to render markup.
+        if scope["path"] != "/health":
+            await reply_text(send, 404, f"Not Found. {_WHERE_TO_LOOK}\n")
+        elif scope["method"] not in ("GET", "HEAD"):
+            await reply_text(send, 405, f"Method Not Allowed. {_WHERE_TO_LOOK}\n", allow="GET, HEAD")
+        else:
+            health = await _examine(store)
+            status = 200 if health.ok else 503
+            await reply(send, status, health.to_json(), content_type=b"application/json")
 
-    return Starlette(
-        routes=[Route("/health", health)],
-        middleware=[Middleware(HostGuard, bound_host=bound_host)],
-        exception_handlers={HTTPException: _explain},
-    )
+    return HostGuard(app, bound_host=bound_host)
 
 
 async def _examine(store: Store) -> Health:
@@ -35,22 +35,3 @@ async def _examine(store: Store) -> Health:
         return judge(await store.status())
     except QuorateError as error:
         return Health(ok=False, reason=str(error), status=None)
-
-
-def _health_response(health: Health) -> Response:
-    return Response(
-        health.to_json(),
-        status_code=200 if health.ok else 503,
-        media_type="application/json",
-        headers={"Cache-Control": "no-store"},
-    )
-
-
-async def _explain(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    # Plain text, and never the path that was asked for: nothing here can be made to render markup.
-    return PlainTextResponse(
-        f"{error.detail}. GET /health says how this Quorate is doing.\n",
-        status_code=error.status_code,
-        headers=error.headers,
-    )

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from quorate.errors import StoreClosed
+from quorate.faces.common.host_guard import is_loopback
 from quorate.faces.http.app import make_app
-from quorate.faces.http.host_guard import is_loopback
 from quorate.store.api import Store
 from quorate.store.model import Alarm, Revision, StoreStatus
 

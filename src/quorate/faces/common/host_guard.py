@@ -6,7 +6,7 @@ gives the page away.  The class of flaw is CVE-2018-1099 (etcd).
 
 Invariants
     * Bound to a loopback address, only requests for a loopback name or for the address as it was
-      configured get through; the others are answered 421 and reach nothing.
+      configured get through; the others are answered 421 (WebSockets 403) and reach nothing.
     * Bound to anything else, every request gets through: such a server has names we do not know.
 """
 
@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from starlette.datastructures import Headers
-from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from quorate.faces.common.asgi import AsgiApp, Receive, Scope, Send, header_values, reply_text
 
 __all__ = ["HostGuard", "is_loopback"]
 
@@ -24,7 +22,7 @@ __all__ = ["HostGuard", "is_loopback"]
 class HostGuard:
     """ASGI middleware; `bound_host` is the host the server was told to listen on."""
 
-    def __init__(self, app: ASGIApp, *, bound_host: str) -> None:
+    def __init__(self, app: AsgiApp, *, bound_host: str) -> None:
         self._app = app
         self._bound_host = bound_host.lower()
         self._guards = is_loopback(bound_host)
@@ -32,18 +30,22 @@ class HostGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._guards and scope["type"] in ("http", "websocket"):
             # Without any Host it is HTTP/1.0, hence no browser: let plain health checkers in.
-            for host in Headers(scope=scope).getlist("host"):
+            for host in header_values(scope, b"host"):
                 if not self._allows(host):
-                    refusal = PlainTextResponse(
-                        "This address serves loopback names only; ask for localhost.\n", status_code=421
-                    )
-                    await refusal(scope, receive, send)
+                    await _refuse(scope, send)
                     return
         await self._app(scope, receive, send)
 
     def _allows(self, host: str) -> bool:
         name = _without_port(host).lower()
         return name == self._bound_host or is_loopback(name)
+
+
+async def _refuse(scope: Scope, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close"})  # before it was accepted: the server answers 403
+    else:
+        await reply_text(send, 421, "This address serves loopback names only; ask for localhost.\n")
 
 
 def is_loopback(host: str) -> bool:

@@ -1,0 +1,1 @@
+"""The etcd face: the v3 services over gRPC and JSON, on one port."""

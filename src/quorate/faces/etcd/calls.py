@@ -1,0 +1,428 @@
+"""One gRPC call on the server: its messages in, its answer or its stream out, its end.
+
+A call lives from its headers to its status.  The session (`session.py`) feeds it what arrives and is
+told what to send; handlers (`methods.py`) never see it.
+
+Invariants
+    * A call ends exactly once: with its answer, with a status, or silently when its client is gone.
+    * What waits here is bounded: requests by the stream's receive window, which opens again only when
+      the handler has taken what was received; responses by one message beyond what the peer lets out.
+    * A deadline, a reset or the end of the server cancels the handler; which of them it was decides
+      what, if anything, the client is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from quorate.errors import ProtocolError, QuorateError
+from quorate.faces.etcd.faults import status_of
+from quorate.faces.etcd.methods import Streaming, Unary
+from quorate.wire.grpc import (
+    OK_TRAILERS,
+    RESPONSE_HEAD,
+    GrpcError,
+    MessageReader,
+    RequestHead,
+    StatusCode,
+    frame,
+    status_trailers,
+    trailers_only,
+)
+from quorate.wire.http2 import Connection, ErrorCode
+from quorate.wire.protobuf import Message
+
+__all__ = [
+    "UNSENT_BYTES_MAX",
+    "Call",
+    "CallHost",
+    "RefusedCall",
+    "Status",
+    "StreamCall",
+    "UnaryCall",
+]
+
+logger = logging.getLogger(__name__)
+
+Status = tuple[StatusCode, str]
+
+_DEADLINE: Status = (StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
+_PREFIX_BYTES = 5
+# With so much waiting for a peer that takes nothing, its further answers are not even encoded.
+UNSENT_BYTES_MAX = 8 * 1024 * 1024
+# Requests that have begun to arrive: the client is not made to wait with the rest of one, since all of
+# them might wait for each other, so the call that goes beyond this is refused.
+PARTIAL_BYTES_MAX = 32 * 1024 * 1024
+
+
+class CallHost(Protocol):
+    """What a call needs of the session it belongs to."""
+
+    http2: Connection
+    loop: asyncio.AbstractEventLoop
+    message_bytes_max: int
+    partial_bytes: int
+
+    @property
+    def writing_paused(self) -> bool: ...
+
+    @property
+    def unsent_bytes(self) -> int:
+        """How much of the answers the peer has not taken yet."""
+        ...
+
+    def answered(self, size: int) -> None:
+        """So much was queued for the peer."""
+        ...
+
+    async def wait_for_room(self) -> None:
+        """Wait, in order, until the peer has taken most of what waits for it."""
+        ...
+
+    def flush_soon(self) -> None:
+        """Send what was queued, at the end of this turn of the loop."""
+        ...
+
+    def ended(self, stream_id: int, path: str, code: StatusCode) -> None: ...
+
+
+class Call(Protocol):
+    """Any exchange on one stream, gRPC or not."""
+
+    stream_id: int
+    path: str
+
+    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None: ...
+
+    def received_end(self) -> None:
+        """The client sends no more."""
+        ...
+
+    def cancel(self, status: Status | None) -> None:
+        """End it from outside; None if there is nobody to tell."""
+        ...
+
+    def may_send(self) -> None:
+        """What was held back has left: go on."""
+        ...
+
+
+class RefusedCall:
+    """A call that cannot be served: it is told why once it has said what it wanted."""
+
+    __slots__ = ("_fault", "_host", "path", "stream_id")
+
+    def __init__(self, host: CallHost, stream_id: int, path: str, fault: GrpcError) -> None:
+        self._host, self._fault = host, fault
+        self.stream_id, self.path = stream_id, path
+
+    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:  # noqa: ARG002
+        self._host.http2.consumed(self.stream_id, flow_bytes)
+        if end_stream:
+            self.received_end()
+
+    def received_end(self) -> None:
+        _send_trailers_only(self._host, self.stream_id, (self._fault.code, self._fault.message))
+        self._host.ended(self.stream_id, self.path, self._fault.code)
+
+    def cancel(self, status: Status | None) -> None:
+        if status is not None:
+            _send_trailers_only(self._host, self.stream_id, status)
+        code = StatusCode.CANCELLED if status is None else status[0]
+        self._host.ended(self.stream_id, self.path, code)
+
+    def may_send(self) -> None:
+        return
+
+
+class _Handled:
+    """What both kinds of call share: a task, a deadline, and one way to end."""
+
+    __slots__ = ("_ending", "_gone", "_head", "_host", "_task", "_timer", "path", "stream_id")
+
+    def __init__(self, host: CallHost, stream_id: int, head: RequestHead) -> None:
+        self._host, self._head = host, head
+        self.stream_id, self.path = stream_id, head.path
+        self._task: asyncio.Task[None] | None = None
+        self._ending: Status | None = None
+        self._gone = False
+        timeout_s = head.timeout_s
+        self._timer = (
+            None if timeout_s is None else host.loop.call_later(timeout_s, self.cancel, _DEADLINE)
+        )
+
+    def cancel(self, status: Status | None) -> None:
+        if status is None:
+            self._gone = True
+        elif self._ending is None:
+            self._ending = status
+        if self._task is None:
+            self._end(status)
+        else:
+            self._task.cancel()
+
+    def may_send(self) -> None:
+        return
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        self._task = self._host.loop.create_task(work)
+
+    def _end(self, status: Status | None) -> None:
+        """Say how it ended, unless the client is gone, and be forgotten."""
+        if status is not None and not self._gone:
+            self._send_status(status)
+        self._forget(StatusCode.CANCELLED if status is None else status[0])
+
+    def _forget(self, code: StatusCode) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._host.ended(self.stream_id, self.path, code)
+
+    def _send_status(self, status: Status) -> None:
+        _send_trailers_only(self._host, self.stream_id, status)
+
+    def _fail(self, error: BaseException) -> None:
+        """End with the status that an error from the handler means."""
+        match error:
+            case asyncio.CancelledError():
+                self._end(self._ending)
+            case GrpcError():
+                self._end((error.code, error.message))
+            case ProtocolError():
+                self._end((StatusCode.INTERNAL, f"grpc: error unmarshalling request: {error}"))
+            case QuorateError():
+                self._end(status_of(error))
+            case _:
+                logger.error("%s failed", self.path, exc_info=error)
+                self._end((StatusCode.INTERNAL, "an unexpected error; the server's log has it"))
+
+
+class UnaryCall(_Handled):
+    """One request, one response."""
+
+    __slots__ = ("_method", "_partial_bytes", "_payload", "_reader")
+
+    def __init__(
+        self, host: CallHost, stream_id: int, head: RequestHead, method: Unary[Any, Any]
+    ) -> None:
+        super().__init__(host, stream_id, head)
+        self._method = method
+        self._reader: MessageReader | None = None
+        self._payload: bytes | None = None
+        self._partial_bytes = 0
+
+    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
+        host = self._host
+        host.http2.consumed(self.stream_id, flow_bytes)
+        # Nearly every request is one whole message in the one frame that ends the stream.
+        if (
+            end_stream
+            and self._reader is None
+            and data[:1] == b"\0"
+            and int.from_bytes(data[1:_PREFIX_BYTES], "big") == len(data) - _PREFIX_BYTES
+            and len(data) <= host.message_bytes_max
+        ):
+            self._start(self._run(data[_PREFIX_BYTES:]))
+            return
+        if self._reader is None:
+            self._reader = MessageReader(host.message_bytes_max, self._head.encoding)
+        self._partial_bytes += len(data)
+        host.partial_bytes += len(data)
+        try:
+            if host.partial_bytes > PARTIAL_BYTES_MAX:
+                raise GrpcError(
+                    StatusCode.RESOURCE_EXHAUSTED,
+                    f"the unfinished requests of this connection are over {PARTIAL_BYTES_MAX:,} bytes",
+                )
+            for payload in self._reader.feed(data):
+                if self._payload is not None:
+                    raise GrpcError(StatusCode.INTERNAL, f"{self.path} takes one message, not more")
+                self._payload = payload
+        except GrpcError as error:
+            self._fail(error)
+            return
+        if end_stream:
+            self.received_end()
+
+    def received_end(self) -> None:
+        try:
+            if self._reader is not None:
+                self._reader.finish()
+            if self._payload is None:
+                raise GrpcError(StatusCode.INTERNAL, f"{self.path} takes a message; none was sent")
+        except GrpcError as error:
+            self._fail(error)
+            return
+        self._start(self._run(self._payload))
+
+    def _forget(self, code: StatusCode) -> None:
+        self._host.partial_bytes -= self._partial_bytes
+        super()._forget(code)
+
+    async def _run(self, payload: bytes) -> None:
+        method, host = self._method, self._host
+        try:
+            response = await method.handle(method.request.decode(payload))
+            if host.unsent_bytes > UNSENT_BYTES_MAX:
+                # Not encoded yet, it is little more than references to what the store has anyway.
+                await host.wait_for_room()
+            answer = frame(response.encode())
+        except BaseException as error:
+            self._fail(error)
+            if isinstance(error, Exception):
+                return
+            raise
+        if not self._gone:
+            host.http2.send_response(self.stream_id, RESPONSE_HEAD, answer, OK_TRAILERS)
+            host.answered(len(answer))
+        self._forget(StatusCode.OK)
+        host.flush_soon()
+
+
+class StreamCall(_Handled):
+    """A stream of responses to one request or to many; an iterator of the requests."""
+
+    __slots__ = (
+        "_arrived",
+        "_finished",
+        "_head_sent",
+        "_method",
+        "_owed_bytes",
+        "_reader",
+        "_requests",
+        "_senders",
+    )
+
+    def __init__(
+        self, host: CallHost, stream_id: int, head: RequestHead, method: Streaming[Any, Any]
+    ) -> None:
+        super().__init__(host, stream_id, head)
+        self._method = method
+        self._reader = MessageReader(host.message_bytes_max, head.encoding)
+        self._requests: deque[bytes] = deque()
+        self._owed_bytes = 0
+        self._arrived: asyncio.Future[None] | None = None
+        self._finished = False
+        self._head_sent = False
+        self._senders: deque[asyncio.Future[None]] = deque()
+        self._start(self._run())
+
+    # -- from the client
+
+    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
+        self._owed_bytes += flow_bytes
+        try:
+            self._requests.extend(self._reader.feed(data))
+            if end_stream:
+                self._reader.finish()
+        except GrpcError as error:
+            self.cancel((error.code, error.message))
+            return
+        if not self._requests:
+            self._give_back()
+        if end_stream:
+            self._finished = True
+        self._wake_reader()
+
+    def received_end(self) -> None:
+        self._finished = True
+        self._wake_reader()
+
+    def __aiter__(self) -> StreamCall:
+        return self
+
+    async def __anext__(self) -> Message:
+        while not self._requests:
+            if self._finished:
+                raise StopAsyncIteration
+            self._arrived = self._host.loop.create_future()
+            try:
+                await self._arrived
+            finally:
+                self._arrived = None
+        payload = self._requests.popleft()
+        if not self._requests:
+            self._give_back()
+        request: Message = self._method.request.decode(payload)
+        return request
+
+    def _wake_reader(self) -> None:
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    def _give_back(self) -> None:
+        """Everything received was taken: the client may send as much again."""
+        self._host.http2.consumed(self.stream_id, self._owed_bytes)
+        self._owed_bytes = 0
+        self._host.flush_soon()
+
+    # -- to the client
+
+    async def send(self, response: Message) -> None:
+        """Queue one response; waits its turn while the peer does not take what was sent."""
+        while self._blocked():
+            turn = self._host.loop.create_future()
+            self._senders.append(turn)
+            try:
+                await turn
+            except BaseException:
+                # Whoever is woken and does not send must pass the turn on.
+                if turn.done() and not turn.cancelled():
+                    self._wake_sender()
+                raise
+        http2 = self._host.http2
+        if not self._head_sent:
+            self._head_sent = True
+            http2.send_headers(self.stream_id, RESPONSE_HEAD)
+        http2.send_data(self.stream_id, frame(response.encode()))
+        self._host.flush_soon()
+        if self._senders:
+            self._wake_sender()
+
+    def may_send(self) -> None:
+        self._wake_sender()
+
+    def _blocked(self) -> bool:
+        return self._host.writing_paused or self._host.http2.pending(self.stream_id) > 0
+
+    def _wake_sender(self) -> None:
+        # One at a time and in order: of a thousand watches behind one slow reader, the next one goes.
+        if self._blocked():
+            return
+        while self._senders:
+            turn = self._senders.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+
+    async def _run(self) -> None:
+        try:
+            await self._method.handle(self, self.send)
+        except BaseException as error:
+            self._fail(error)
+            if isinstance(error, Exception):
+                return
+            raise
+        self._end((StatusCode.OK, ""))
+
+    def _send_status(self, status: Status) -> None:
+        if not self._head_sent and status[0] is not StatusCode.OK:
+            _send_trailers_only(self._host, self.stream_id, status)
+            return
+        http2 = self._host.http2
+        if not self._head_sent:
+            http2.send_headers(self.stream_id, RESPONSE_HEAD)
+        http2.send_headers(self.stream_id, status_trailers(*status), end_stream=True)
+        if not self._finished and not http2.pending(self.stream_id):
+            # Or the client would go on sending into a call that is over (RFC 9113, section 8.1).
+            http2.reset(self.stream_id, ErrorCode.NO_ERROR)
+        self._host.flush_soon()
+
+
+def _send_trailers_only(host: CallHost, stream_id: int, status: Status) -> None:
+    host.http2.send_headers(stream_id, trailers_only(*status), end_stream=True)
+    host.flush_soon()

@@ -1,0 +1,70 @@
+"""grpc.health.v1: whether this server takes calls, for load balancers and container platforms.
+
+As in etcd there is one answer for the whole server, under the empty name.  A server whose quota is used
+up is healthy to it, since reads and deletes work; one whose disk failed is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from quorate.clock import Clock
+from quorate.errors import Unavailable
+from quorate.faces.etcd.methods import Method, Send, Streaming, Unary
+from quorate.store.api import Store
+from quorate.store.model import Alarm
+from quorate.wire.etcd.health import HealthCheckRequest, HealthCheckResponse, ServingStatus
+from quorate.wire.grpc import GrpcError, StatusCode
+
+__all__ = ["HealthService"]
+
+# The store has no event for its health, and those who watch it are few and not in a hurry.
+_LOOK_EVERY_S = 2.0
+
+
+class HealthService:
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    def methods(self) -> list[Method]:
+        service = "/grpc.health.v1.Health/"
+        return [
+            Unary(service + "Check", HealthCheckRequest, HealthCheckResponse, self.check),
+            Streaming(
+                service + "Watch",
+                HealthCheckRequest,
+                HealthCheckResponse,
+                self.watch,
+                client_streams=False,
+            ),
+        ]
+
+    async def check(self, request: HealthCheckRequest) -> HealthCheckResponse:
+        if request.service:
+            raise GrpcError(StatusCode.NOT_FOUND, "unknown service")
+        return HealthCheckResponse(status=await self._serving_status())
+
+    async def watch(
+        self, requests: AsyncIterator[HealthCheckRequest], send: Send[HealthCheckResponse]
+    ) -> None:
+        """The status now and each change of it.  A name nobody knows may be known one day: it waits."""
+        request = await anext(aiter(requests))
+        told: ServingStatus | None = None
+        while True:
+            status = ServingStatus.SERVICE_UNKNOWN
+            if not request.service:
+                status = await self._serving_status()
+            if status != told:
+                told = status
+                await send(HealthCheckResponse(status=status))
+            await self._clock.sleep(_LOOK_EVERY_S)
+
+    async def _serving_status(self) -> ServingStatus:
+        try:
+            status = await self._store.status()
+        except Unavailable:
+            return ServingStatus.NOT_SERVING
+        if Alarm.STORAGE_FAILED in status.alarms:
+            return ServingStatus.NOT_SERVING
+        return ServingStatus.SERVING

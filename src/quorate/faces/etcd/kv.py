@@ -1,0 +1,113 @@
+"""etcd's KV service: Range, Put, DeleteRange, Txn, Compact."""
+
+from __future__ import annotations
+
+from quorate.faces.etcd import translate
+from quorate.faces.etcd.header import Headers
+from quorate.faces.etcd.methods import Method, Unary
+from quorate.store.api import Store
+from quorate.store.rules import Limits
+from quorate.wire.etcd.rpc import (
+    CompactionRequest,
+    CompactionResponse,
+    DeleteRangeRequest,
+    DeleteRangeResponse,
+    PutRequest,
+    PutResponse,
+    RangeRequest,
+    RangeResponse,
+    TxnRequest,
+    TxnResponse,
+)
+
+__all__ = ["KvService"]
+
+
+class KvService:
+    """Most calls are a put or a read of one key: those two go the shortest way."""
+
+    def __init__(self, store: Store, headers: Headers, limits: Limits) -> None:
+        self._store = store
+        self._header_at = headers.at
+        self._headers = headers
+        self._operations_max = limits.txn_ops_max
+
+    def methods(self) -> list[Method]:
+        service = "/etcdserverpb.KV/"
+        return [
+            Unary(service + "Range", RangeRequest, RangeResponse, self.range, ("/v3/kv/range",)),
+            Unary(service + "Put", PutRequest, PutResponse, self.put, ("/v3/kv/put",)),
+            Unary(
+                service + "DeleteRange",
+                DeleteRangeRequest,
+                DeleteRangeResponse,
+                self.delete_range,
+                ("/v3/kv/deleterange",),
+            ),
+            Unary(service + "Txn", TxnRequest, TxnResponse, self.txn, ("/v3/kv/txn",)),
+            Unary(
+                service + "Compact",
+                CompactionRequest,
+                CompactionResponse,
+                self.compact,
+                ("/v3/kv/compaction",),
+            ),
+        ]
+
+    async def range(self, request: RangeRequest) -> RangeResponse:
+        if request.key and request == RangeRequest(key=request.key):
+            found = await self._store.range(request.key)
+            return RangeResponse(
+                header=self._header_at(found.revision),
+                kvs=translate.as_messages(found.kvs),
+                count=found.count,
+            )
+        op = translate.range_of(request)
+        result = await self._store.range(
+            op.keys,
+            at=op.at,
+            limit=op.limit,
+            sort_by=op.sort_by,
+            descending=op.descending,
+            keys_only=op.keys_only,
+            count_only=op.count_only,
+            mod_revision_min=op.mod_revision_min,
+            mod_revision_max=op.mod_revision_max,
+            create_revision_min=op.create_revision_min,
+            create_revision_max=op.create_revision_max,
+            serializable=op.serializable,
+        )
+        return translate.range_response(request, result, self._header_at(result.revision))
+
+    async def put(self, request: PutRequest) -> PutResponse:
+        translate.check_put(request)
+        result = await self._store.put(
+            request.key,
+            request.value,
+            lease=request.lease,
+            prev_kv=request.prev_kv,
+            ignore_value=request.ignore_value,
+            ignore_lease=request.ignore_lease,
+        )
+        return PutResponse(
+            header=self._header_at(result.revision), prev_kv=translate.as_message(result.prev_kv)
+        )
+
+    async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResponse:
+        op = translate.delete_of(request)
+        result = await self._store.delete(op.keys, prev_kv=op.prev_kv)
+        return DeleteRangeResponse(
+            header=self._header_at(result.revision),
+            deleted=result.deleted,
+            prev_kvs=translate.as_messages(result.prev_kvs),
+        )
+
+    async def txn(self, request: TxnRequest) -> TxnResponse:
+        txn = translate.txn_of(request, self._operations_max)
+        result = await self._store.txn(txn)
+        return translate.txn_response(request, result, self._header_at(result.revision))
+
+    async def compact(self, request: CompactionRequest) -> CompactionResponse:
+        """`physical` needs nothing more: what was compacted is not kept anywhere a client could see."""
+        await self._store.compact(request.revision)
+        return CompactionResponse(header=await self._headers.now())

@@ -1,0 +1,56 @@
+"""What a remote procedure is: declared once, served over gRPC and by the JSON gateway alike.
+
+A handler knows messages and the store, and nothing of how a call arrived.  It ends a call in error by
+raising: `GrpcError` with the status it wants, or any `QuorateError`, which `faults.status_of` maps.
+A call that its client gave up, or whose deadline passed, is cancelled.
+
+Invariants
+    * `path` is the gRPC path, `/package.Service/Method`.
+    * A streaming handler's `send` waits while the peer does not read: what a slow client makes us keep
+      is bounded.  The stream ends when the handler returns.
+    * A streaming handler whose `client_streams` is False reads exactly one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from quorate.wire.protobuf import Message
+
+__all__ = ["Method", "Send", "Streaming", "Unary"]
+
+RequestT = TypeVar("RequestT", bound=Message)
+ResponseT = TypeVar("ResponseT", bound=Message)
+
+Send: TypeAlias = Callable[[ResponseT], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unary(Generic[RequestT, ResponseT]):
+    """One request, one response.
+
+    `routes` are the paths the JSON gateway serves it under, such as `/v3/kv/put`.
+    """
+
+    path: str
+    request: type[RequestT]
+    response: type[ResponseT]
+    handle: Callable[[RequestT], Awaitable[ResponseT]]
+    routes: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Streaming(Generic[RequestT, ResponseT]):
+    """A stream of responses to one request, or to a stream of them."""
+
+    path: str
+    request: type[RequestT]
+    response: type[ResponseT]
+    handle: Callable[[AsyncIterator[RequestT], Send[ResponseT]], Awaitable[None]]
+    client_streams: bool
+    routes: Sequence[str] = ()
+
+
+Method: TypeAlias = Unary[Any, Any] | Streaming[Any, Any]
