@@ -18,14 +18,14 @@ __all__: list[str] = []
 def main(arguments: list[str]) -> None:
     process = psutil.Process()
     bare = process.memory_info().rss
-    from quorate.engines.opening import open_store
+    from quorate.engines.opening import open_embedded
 
     imported = process.memory_info().rss
     result: dict[str, float] = {"bare_bytes": bare, "imported_bytes": imported}
 
     async def measure_open(url: str) -> None:
         started = time.perf_counter()
-        async with open_store(url) as store:
+        async with open_embedded(url) as store:
             result["open_s"] = time.perf_counter() - started
             result["open_bytes"] = process.memory_info().rss
             result["keys"] = (await store.status()).keys_count

@@ -12,7 +12,7 @@ from bench.results import Section, Table, duration
 from bench.rounds import Settings, run
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 
 __all__ = ["measure"]
 
@@ -49,7 +49,7 @@ async def _measure(settings: Settings, path: Path) -> tuple[dict[str, list[float
     fresh = itertools.count(10**9)
     freed, free_s = 0, 0.0
     # Compaction only when this benchmark says so.
-    async with open_store(f"sqlite:{path}", retention=Retention(None, None)) as store:
+    async with open_embedded(f"sqlite:{path}", retention=Retention(None, None)) as store:
         for number in range(2 if settings.quick else 5):
             settings.report(f"housekeeping: round {number + 1}, writing history")
             for _ in range(10):

@@ -13,7 +13,7 @@ from bench.results import Section, Table, count, duration
 from bench.rounds import Contestant, Settings, alternate, run
 from quorate.engines.embedded.leases import STALL_S, LeaseTable
 from quorate.engines.embedded.maintenance import LEASES_PER_TURN
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.store.api import Store
 from quorate.store.model import LeaseId
 
@@ -54,7 +54,7 @@ async def _keep_alives(settings: Settings, sizes: tuple[int, ...]) -> dict[int, 
     rates = {}
     for leases in sizes:
         settings.report(f"leases: granting {leases:,}")
-        async with open_store("memory:") as store:
+        async with open_embedded("memory:") as store:
             await fill(store, 0, 1000)
             ids = [
                 grant.id

@@ -8,7 +8,7 @@ from bench.load import closed_loop, puts
 from bench.raw import RawFile, RawSqlite
 from bench.results import Section, Table, Target, count, ratio
 from bench.rounds import LOOPS, Contestant, LoopName, Rounds, Settings, alternate, run
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 
 __all__ = ["WRITERS", "measure"]
 
@@ -68,7 +68,7 @@ async def _compare(settings: Settings, loop: LoopName, concurrency: int) -> Roun
         file = stack.enter_context(closing(RawFile(directory / "raw", rows=concurrency)))
         single = stack.enter_context(closing(RawFile(directory / "single", rows=1)))
         sqlite = stack.enter_context(closing(RawSqlite(directory / "raw.db", rows=concurrency)))
-        store = await stack.enter_async_context(open_store(f"sqlite:{directory / 'quorate.db'}"))
+        store = await stack.enter_async_context(open_embedded(f"sqlite:{directory / 'quorate.db'}"))
         quorate = closed_loop(puts(store), concurrency)
         settings.report(f"{what}: warming up")
         for contestant in (quorate, sqlite):

@@ -13,7 +13,7 @@ from time import process_time
 from bench.load import VALUE, closed_loop, fill, key, puts
 from bench.results import Section, Table, count, ratio
 from bench.rounds import Contestant, Rounds, Settings, alternate, run
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.store.api import Store
 from quorate.store.model import Compare, KeyRange, Put, Txn
 
@@ -54,7 +54,7 @@ async def _all_sizes(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Ro
         stores = {}
         for keys in sizes:
             settings.report(f"reads: filling a store with {keys:,} keys")
-            stores[keys] = await stack.enter_async_context(open_store("memory:"))
+            stores[keys] = await stack.enter_async_context(open_embedded("memory:"))
             await fill(stores[keys], 0, keys)
         kinds: dict[str, Callable[[Store, int], Contestant]] = {
             "range, one key": _one_key,

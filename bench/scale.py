@@ -10,7 +10,7 @@ import sys
 from bench.load import fill
 from bench.results import Section, Table, Target, count, duration, size
 from bench.rounds import Settings, run
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 
 __all__ = ["child", "measure"]
 
@@ -61,7 +61,7 @@ def measure(settings: Settings) -> Section:
 
 
 async def _fill(url: str, first: int, end: int) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         await fill(store, first, end)
 
 

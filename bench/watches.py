@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from bench.load import VALUE, closed_loop, key, puts
 from bench.results import Section, Table, count, ratio
 from bench.rounds import Contestant, Settings, alternate, run
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.store.api import Store, WatchStream
 from quorate.store.model import KeyRange
 
@@ -51,7 +51,7 @@ async def _fan_out(settings: Settings, crowd: int) -> dict[int, float]:
     async with AsyncExitStack() as stack:
         contestants: dict[str, Contestant] = {}
         for watchers in (1, crowd):
-            store = await stack.enter_async_context(open_store("memory:"))
+            store = await stack.enter_async_context(open_embedded("memory:"))
             contestants[str(watchers)] = _deliveries(store, watchers, events=200_000 // (watchers + 20))
         rounds = await alternate(settings, "watches, fan-out", contestants)
         return {watchers: rounds.rate(str(watchers)) for watchers in (1, crowd)}
@@ -84,7 +84,7 @@ async def _bystanders(settings: Settings, watchers: int) -> tuple[dict[str, floa
     async with AsyncExitStack() as stack:
         contestants = {}
         for what in (nobody, exact, prefixes):
-            store = await stack.enter_async_context(open_store("memory:"))
+            store = await stack.enter_async_context(open_embedded("memory:"))
             for number in range(0 if what == nobody else watchers):
                 name = b"watched/%08d/" % number
                 keys = name if what == exact else KeyRange.prefix(name)

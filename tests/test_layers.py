@@ -23,11 +23,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engines": ("store", "errors", "clock"),
     "wire": ("errors",),
     "faces": (),
+    "faces.common": (),
     "faces.zookeeper": ("store", "errors", "wire", "clock"),
-    "faces.etcd": ("store", "errors", "wire", "clock"),
+    "faces.etcd": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.consul": ("store", "errors", "discovery", "clock"),
     "faces.dns": ("store", "errors", "discovery", "clock"),
-    "faces.http": ("store", "errors"),
+    "faces.http": ("store", "errors", "faces.common"),
     "client": ("store", "errors", "wire", "clock"),
     "discovery": ("client", "errors"),
     "membership": ("errors", "clock"),
@@ -47,9 +48,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "membership",
         "console",
     ),
-    "cli": ("client", "server", "errors"),
+    # Verbs speak the Store contract to whatever a URL names, so they need its values and the way in.
+    "cli": ("client", "server", "opening", "store", "errors", "clock", "__init__"),
     "__main__": ("cli",),
-    "__init__": ("store", "errors", "engines"),
+    "opening": ("engines", "client", "store", "errors", "clock"),
+    "public": ("store", "errors", "engines", "opening"),
+    "__init__": ("public",),
 }
 
 # Whatever decides anything runs without a network, a disk, a thread or a clock of its own.
@@ -64,7 +68,10 @@ PURE = (
     "engines.embedded.sorted_keys",
     "engines.embedded.retention",
     "engines.embedded.shared_rows",
+    "engines.embedded.timekeeper",
+    "engines.embedded.timeline",
     "faces.http.health",
+    "faces.etcd.json_codec",
 )
 DOES_IO = {
     "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue",
@@ -100,8 +107,10 @@ def assert_pure(module: str) -> None:
     assert not wrong, f"{module} decides things, so it takes time and bytes as arguments"
 
 
+# The package itself re-exports `public`, but lazily: for that it needs a `__getattr__`.
 @pytest.mark.parametrize(
-    "module", [name for name, path in MODULES.items() if path.name == "__init__.py"]
+    "module",
+    [name for name, path in MODULES.items() if path.name == "__init__.py" and name != "__init__"],
 )
 def test_init_only_re_exports(module: str) -> None:
     for node in tree_of(module).body:

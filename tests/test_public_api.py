@@ -13,7 +13,7 @@ PUBLIC = """
     LeaseNotFound LeaseStatus Limits NoSpace Op OpResult Overloaded ProtocolError Put PutResult
     QuorateError Range RangeResult Rejected Relation RestoreReport Retention Revision SortTarget
     StateHash StorageFailed Store StoreClosed StoreStatus TooLarge Txn TxnResult Unavailable
-    Unsupported WatchBatch WatchStream __version__ open_store restore
+    Unsupported WatchBatch WatchStream __version__ open_embedded open_store restore
 """
 
 

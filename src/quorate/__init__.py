@@ -1,68 +1,17 @@
 """Quorate: small, vital metadata, strongly consistent, watched and leased.
 
 async with quorate.open_store("sqlite:data/quorate.db") as store: ...
+
+What is offered is imported when it is first used: `quorate --version`, or a command that talks to a
+server, should not wait for an engine to load.
 """
 
-from quorate.engines.embedded.backup import BackupReport, RestoreReport, restore
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
-from quorate.errors import (
-    Compacted,
-    DataError,
-    DataInUse,
-    DataUnreadable,
-    DuplicateKey,
-    FormatUnknown,
-    FutureRevision,
-    Indeterminate,
-    InvalidRequest,
-    KeyNotFound,
-    LeaseExists,
-    LeaseLost,
-    LeaseNotFound,
-    NoSpace,
-    Overloaded,
-    ProtocolError,
-    QuorateError,
-    Rejected,
-    StorageFailed,
-    StoreClosed,
-    TooLarge,
-    Unavailable,
-    Unsupported,
-)
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import (
-    NO_LEASE,
-    Alarm,
-    Compare,
-    CompareTarget,
-    Delete,
-    DeleteResult,
-    Event,
-    EventKind,
-    KeyRange,
-    Keys,
-    KeyValue,
-    LeaseGrant,
-    LeaseId,
-    LeaseStatus,
-    Op,
-    OpResult,
-    Put,
-    PutResult,
-    Range,
-    RangeResult,
-    Relation,
-    Revision,
-    SortTarget,
-    StateHash,
-    StoreStatus,
-    Txn,
-    TxnResult,
-    WatchBatch,
-)
-from quorate.store.rules import Limits
+# ruff: noqa: F405 (the names come from public.py)
+
+# Type checkers take this for true; to import it from `typing` takes about as long as starting Python.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from quorate.public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
@@ -125,6 +74,21 @@ __all__ = [
     "WatchBatch",
     "WatchStream",
     "__version__",
+    "open_embedded",
     "open_store",
     "restore",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from quorate import public
+
+    value: object = getattr(public, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,7 +1,9 @@
 """The only reader of time: everything else is handed a Clock, or the reading itself.
 
 Invariants
-    * `now()` is monotonic: it has nothing to do with the wall clock, which may jump.
+    * `now()` is monotonic: it has nothing to do with the wall clock, which may jump.  Whatever measures
+      how long something takes uses it.
+    * `wall()` may jump either way.  It is for what has to outlive the process, and nothing else.
     * ManualClock moves only when a test moves it, so a test owns every expiry and every age.
 """
 
@@ -17,18 +19,25 @@ __all__ = ["Clock", "ManualClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """A monotonic reading in seconds, and a sleep that follows it."""
+    """A monotonic reading in seconds, a sleep that follows it, and what the clock on the wall shows."""
 
     def now(self) -> float: ...
+
+    def wall(self) -> float:
+        """Seconds since 1970, as far as this machine knows."""
+        ...
 
     async def sleep(self, seconds: float) -> None: ...
 
 
 class SystemClock:
-    """The machine's monotonic clock."""
+    """The machine's clocks."""
 
     def now(self) -> float:
         return time.monotonic()
+
+    def wall(self) -> float:
+        return time.time()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -43,13 +52,21 @@ class ManualClock:
     5.0
     """
 
-    def __init__(self, now: float = 0.0) -> None:
+    def __init__(self, now: float = 0.0, *, wall: float = 1_700_000_000.0) -> None:
         self._now = now
+        self._wall_ahead = wall - now
         self._order = itertools.count()
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
 
     def now(self) -> float:
         return self._now
+
+    def wall(self) -> float:
+        return self._now + self._wall_ahead
+
+    def set_wall(self, wall: float) -> None:
+        """Set the clock on the wall, as a person or NTP does; `now()` does not notice."""
+        self._wall_ahead = wall - self._now
 
     async def sleep(self, seconds: float) -> None:
         wake = asyncio.get_running_loop().create_future()

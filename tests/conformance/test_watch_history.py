@@ -19,6 +19,7 @@ from tests.support.asking import (
     told,
     turns,
 )
+from tests.support.engines import Capability, Engine
 
 PUT, DELETE = EventKind.PUT, EventKind.DELETE
 
@@ -152,7 +153,10 @@ async def test_a_watch_from_the_compaction_revision_itself_misses_nothing(store:
         assert [batch.revision for batch in await take(stream, 3)] == [6, 7, 8]
 
 
-async def test_a_deletion_at_the_compaction_revision_is_still_told(store: Store) -> None:
+async def test_a_deletion_at_the_compaction_revision_is_still_told(
+    engine: Engine, store: Store
+) -> None:
+    engine.needs(Capability.COMPACTED_DELETES)
     await store.put(b"k", b"v")
     await store.txn(Txn(then=(Put(b"a"), Put(b"b"))))
     await store.delete(b"k")

@@ -12,7 +12,7 @@ from quorate.store.api import Store
 from quorate.store.model import KeyRange, WatchBatch
 from quorate.store.rules import Limits
 from tests.support.asking import EVERYTHING, read_to, read_to_the_end, turns
-from tests.support.engines import Engine
+from tests.support.engines import Capability, Engine
 
 
 async def test_closing_the_store_ends_a_waiting_watch_with_an_error(engine: Engine) -> None:
@@ -118,6 +118,8 @@ async def test_giving_up_at_any_moment_loses_and_repeats_nothing(
     engine: Engine, limits: Limits
 ) -> None:
     """The read is cancelled after 0, 1, 2, ... turns of the loop while events are arriving."""
+    if limits != Limits():
+        engine.needs(Capability.QUICK_REPLAY)
     async with engine.open(limits=limits) as store, store.watch(KeyRange.prefix(b"k")) as stream:
         heard: list[int] = []
         for moment in range(60):

@@ -12,14 +12,16 @@ from quorate.store.api import Store
 from quorate.store.model import EventKind, KeyRange, Put, Txn
 from quorate.store.rules import Limits
 from tests.support.asking import EVERYTHING, newest, read_to, read_to_the_end, take, told
-from tests.support.engines import Engine
+from tests.support.engines import Capability, Engine
 
 PUT = EventKind.PUT
+
+_FEW_EVENTS = Limits(watch_buffer_events_max=4)
 
 
 @pytest.fixture(
     params=[
-        Limits(watch_buffer_events_max=4),
+        _FEW_EVENTS,
         Limits(watch_buffer_bytes_max=64),
         Limits(watch_buffer_events_max=1, watch_buffer_bytes_max=1),
     ],
@@ -28,6 +30,8 @@ PUT = EventKind.PUT
 async def store(engine: Engine, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A store that buffers little for a watcher that does not read."""
     limits: Limits = request.param
+    if limits != _FEW_EVENTS:
+        engine.needs(Capability.QUICK_REPLAY)
     async with engine.open(limits=limits) as store:
         yield store
 

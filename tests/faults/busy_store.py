@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.store.model import LeaseId, Put, Txn
 from tests.faults.judge import KEEP_ALL
 
@@ -35,7 +35,7 @@ class Steps:
 @contextlib.asynccontextmanager
 async def busy_store(path: Path, rng: random.Random) -> AsyncIterator[EmbeddedStore]:
     """A store with some thousand keys and four writers that never rest."""
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         lease = (await store.grant(1000, id=LeaseId(77))).id
         await asyncio.gather(
             *(store.put(b"k/%04d" % number, rng.randbytes(50)) for number in range(_KEYS))

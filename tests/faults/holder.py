@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import DataError
 from tests.faults.reports import Closed, Note, Opened, Opening, command, report
 
@@ -25,7 +25,7 @@ class Options(msgspec.Struct, frozen=True):
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
     try:
-        async with open_store(f"sqlite:{options.path}") as store:
+        async with open_embedded(f"sqlite:{options.path}") as store:
             state = await store.hash()
             report(Opened(state.revision, state.compact_revision, state.digest))
             await command()

@@ -17,8 +17,9 @@ from quorate.clock import ManualClock
 from quorate.engines.embedded.doctor import examine
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import Compacted, Indeterminate
+from quorate.store.api import Store
 from quorate.store.model import KeyRange, StoreStatus
 from quorate.store.rules import Limits
 from tests.faults.model import Changes, Model
@@ -112,7 +113,7 @@ class Judge:
         ledger = Ledger(reports)
         if ledger.opened is not None:
             self._check_opened(ledger.opened)
-        async with open_store(
+        async with open_embedded(
             f"sqlite:{path}", retention=KEEP_ALL, limits=_LIMITS, clock=ManualClock()
         ) as store:
             status = await store.status()
@@ -226,7 +227,7 @@ class Judge:
             assert read.kvs == expected, f"a read at {read.revision} showed {read.kvs}, not {expected}"
 
 
-async def read_history(store: EmbeddedStore, *, after: int) -> dict[int, Changes]:
+async def read_history(store: Store, *, after: int) -> dict[int, Changes]:
     """Every revision's changes, in order, through a watch."""
     history: dict[int, Changes] = {}
     async with store.watch(EVERYTHING, after=after) as batches:

@@ -12,7 +12,7 @@ import sys
 import msgspec
 
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.store.model import LeaseId
 from quorate.store.rules import Limits
 from tests.faults.reports import Closed, Closing, Note, Opening, command, report
@@ -31,7 +31,7 @@ class Options(msgspec.Struct, frozen=True):
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
     limits = Limits(lease_ttl_min_s=options.ttl_s)
-    async with open_store(f"sqlite:{options.path}", limits=limits) as store:
+    async with open_embedded(f"sqlite:{options.path}", limits=limits) as store:
         for lease in (KEPT, LEFT):
             await store.grant(options.ttl_s, id=lease)
             await store.put(b"%d" % lease, b"alive", lease=lease)

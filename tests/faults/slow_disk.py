@@ -11,7 +11,7 @@ import sys
 
 import msgspec
 
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.store.model import KeyRange
 from tests.faults.reports import Closed, Closing, Note, Opening, report
 
@@ -26,7 +26,7 @@ class Options(msgspec.Struct, frozen=True):
 
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
-    async with open_store(f"sqlite:{options.path}") as store:
+    async with open_embedded(f"sqlite:{options.path}") as store:
         await store.put(b"k", b"before")
         async with store.watch(b"k") as batches:
             event = asyncio.ensure_future(anext(batches))

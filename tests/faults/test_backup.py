@@ -11,7 +11,7 @@ import pytest
 
 from quorate.engines.embedded.backup import restore
 from quorate.engines.embedded.doctor import examine
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import Compacted, DataError, DataUnreadable
 from quorate.store.model import KeyRange
 from tests.faults.after_failure import notes
@@ -45,7 +45,7 @@ async def test_a_backup_under_load_is_one_revision_whole(tmp_path: Path, rng: ra
 
 
 async def _check_restored(path: Path, kvs: tuple[object, ...], revision: int) -> None:
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         found = await store.range(EVERYTHING)
         assert found.kvs == kvs
         values = {kv.key: kv.value for kv in found.kvs}
@@ -108,7 +108,7 @@ async def test_a_damaged_backup_is_refused(tmp_path: Path, rng: random.Random) -
 
 
 async def _digest(data: Path) -> list[tuple[bytes, bytes, int]]:
-    async with open_store(f"sqlite:{data}") as store:
+    async with open_embedded(f"sqlite:{data}") as store:
         return [(kv.key, kv.value, kv.lease) for kv in (await store.range(EVERYTHING)).kvs]
 
 
@@ -139,7 +139,7 @@ async def test_a_backup_is_no_store_and_a_store_is_no_backup(
         with pytest.raises(DataError, match="exists"):
             await store.backup(tmp_path / "backup")
     with pytest.raises(DataUnreadable, match="restore"):
-        async with open_store(f"sqlite:{tmp_path / 'backup'}"):
+        async with open_embedded(f"sqlite:{tmp_path / 'backup'}"):
             pass
     with pytest.raises(DataUnreadable, match="backup"):
         restore(tmp_path / "store.db", tmp_path / "restored.db")
@@ -170,7 +170,7 @@ def test_what_a_crash_left_beside_the_data_does_not_get_into_a_restore(
 
 
 async def _make_backup(data: Path, backup: Path) -> None:
-    async with open_store(f"sqlite:{data}") as store:
+    async with open_embedded(f"sqlite:{data}") as store:
         await store.put(b"only", b"this")
         assert (await store.range(KeyRange.prefix(b""))).count == 1
         await store.backup(backup)

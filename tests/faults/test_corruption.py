@@ -15,7 +15,7 @@ from quorate.clock import ManualClock
 from quorate.engines.embedded.doctor import examine
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.journal import Batch, Journal
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import DataError, DataUnreadable, FormatUnknown
 from quorate.store.model import Delete, KeyRange, LeaseId, Put, Txn
 from tests.faults.child import Child
@@ -57,7 +57,7 @@ async def _contents(store: EmbeddedStore) -> _Contents:
 
 async def _fill(path: Path, rng: random.Random) -> _Contents:
     """A small store with a bit of everything: history, deletions, transactions, leases, free pages."""
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
         for number in range(4):
             await store.grant(100 + number, id=LeaseId(7 + number))
         for number in range(60):
@@ -74,14 +74,14 @@ async def _fill(path: Path, rng: random.Random) -> _Contents:
             await asyncio.gather(*(store.put(b"g/%d" % i, rng.randbytes(9)) for i in range(3)))
             await store.txn(Txn(then=(Put(b"t/b", b"1"), Put(b"t/a", b"2"), Delete(b"k/3"))))
         await store.revoke(10)
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
         return await _contents(store)
 
 
 async def _judge_damaged(path: Path, right: _Contents) -> str:
     """Open what may be damaged: exactly right, or refused with a remedy."""
     try:
-        async with open_store(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
+        async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
             found = await _contents(store)
     except (DataUnreadable, FormatUnknown) as error:
         assert str(path) in str(error), f"the message does not name the file: {error}"
@@ -184,7 +184,7 @@ async def test_a_file_cut_short_is_refused(tmp_path: Path, rng: random.Random) -
     for length in sorted({*lengths, *(rng.randrange(1, len(sound)) for _ in range(rounds(10, 100)))}):
         path.write_bytes(sound[:length])
         with pytest.raises(DataUnreadable, match=r"damaged\.db"):
-            async with open_store(f"sqlite:{path}"):
+            async with open_embedded(f"sqlite:{path}"):
                 pass
         # Refused is not repaired: the file is left for whoever knows better.
         assert path.read_bytes()[:length] == sound[:length], f"cut to {length}, it was changed too"
@@ -199,7 +199,7 @@ async def test_a_file_that_is_no_store_is_refused_and_left_alone(
     path = tmp_path / "letter.txt"
     path.write_bytes(contents)
     with pytest.raises(DataUnreadable, match=r"letter\.txt"):
-        async with open_store(f"sqlite:{path}"):
+        async with open_embedded(f"sqlite:{path}"):
             pass
     assert path.read_bytes() == contents
     assert not examine(path).healthy
@@ -214,7 +214,7 @@ async def test_a_database_of_somebody_else_is_refused_and_left_alone(tmp_path: P
     db.close()
     before = path.read_bytes()
     with pytest.raises(DataError, match=r"theirs\.db"):
-        async with open_store(f"sqlite:{path}"):
+        async with open_embedded(f"sqlite:{path}"):
             pass
     assert path.read_bytes() == before
 
@@ -227,7 +227,7 @@ async def test_an_unknown_format_is_refused_not_guessed_at(tmp_path: Path, rng: 
     journal.commit(batch)
     journal.close()
     with pytest.raises(FormatUnknown, match="99"):
-        async with open_store(f"sqlite:{path}"):
+        async with open_embedded(f"sqlite:{path}"):
             pass
     report = examine(path)
     assert not report.healthy
@@ -276,7 +276,7 @@ def _tear(log: bytes, rng: random.Random) -> bytes:
 
 async def _check_prefix(path: Path, ledger: Ledger) -> None:
     judge = Judge()
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL, clock=ManualClock()) as store:
         revision = (await store.status()).revision
         history = await read_history(store, after=0)
         # Later revisions are gone, and that is all: what is there is what was acknowledged.
@@ -298,10 +298,10 @@ async def test_a_read_only_file_system_is_a_clear_error(disk: Disk, rng: random.
     await _fill(path, rng)
     disk.make_read_only()
     with pytest.raises(DataUnreadable, match=r"(?i)read-?only"):
-        async with open_store(f"sqlite:{path}"):
+        async with open_embedded(f"sqlite:{path}"):
             pass
     with pytest.raises(DataUnreadable, match=r"(?i)read-?only"):
-        async with open_store(f"sqlite:{disk.path / 'new.db'}"):
+        async with open_embedded(f"sqlite:{disk.path / 'new.db'}"):
             pass
 
 
@@ -309,12 +309,12 @@ async def test_a_path_that_cannot_be_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
     for path in (tmp_path / "file" / "store.db", tmp_path / "file" / "deeper" / "store.db", tmp_path):
         with pytest.raises(DataUnreadable, match=str(tmp_path)):
-            async with open_store(f"sqlite:{path}"):
+            async with open_embedded(f"sqlite:{path}"):
                 pass
 
 
 async def test_missing_directories_are_made(tmp_path: Path) -> None:
     path = tmp_path / "not" / "yet" / "store.db"
-    async with open_store(f"sqlite:{path}") as store:
+    async with open_embedded(f"sqlite:{path}") as store:
         await store.put(b"k", b"v")
     assert path.exists()

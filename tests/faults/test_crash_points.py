@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from tests.faults.child import Child
 from tests.faults.judge import Judge
 from tests.faults.scale import LONG
@@ -82,5 +82,5 @@ def test_a_store_killed_at_any_system_call_loses_nothing(
 
 async def test_a_file_that_holds_nothing_yet_becomes_a_store(tmp_path: Path) -> None:
     (tmp_path / "empty.db").touch()
-    async with open_store(f"sqlite:{tmp_path / 'empty.db'}") as store:
+    async with open_embedded(f"sqlite:{tmp_path / 'empty.db'}") as store:
         assert (await store.put(b"k", b"v")).revision == 2

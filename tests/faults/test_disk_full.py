@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import DataUnreadable, StorageFailed
 from tests.faults.after_failure import check_after_failure
 from tests.faults.child import Child
@@ -71,14 +71,14 @@ async def _check_reopened_while_full(path: Path, child: Child) -> None:
     """Without room the store may refuse to open or to close, and says why; it shows nothing wrong."""
     (read,) = [report for report in child.reports if isinstance(report, Read)]
     with contextlib.suppress(StorageFailed, DataUnreadable):
-        async with open_store(f"sqlite:{path}") as store:
+        async with open_embedded(f"sqlite:{path}") as store:
             kvs = (await store.range(EVERYTHING)).kvs
             # Of the writes that failed some may be there: newer versions of the same keys.
             assert {kv.key for kv in read.kvs} <= {kv.key for kv in kvs}
 
 
 async def _check_writable(path: Path) -> None:
-    async with open_store(f"sqlite:{path}") as store:
+    async with open_embedded(f"sqlite:{path}") as store:
         assert not (await store.status()).alarms
         revision = (await store.put(b"there is", b"room")).revision
         assert (await store.range(b"there is", at=revision)).count == 1

@@ -12,7 +12,7 @@ import pytest
 from quorate.clock import ManualClock
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.journal import Batch, Journal
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import Indeterminate, StorageFailed
 from quorate.store.model import Compare, LeaseId, Put, Range, Txn
 from tests.faults.judge import EVERYTHING, KEEP_ALL
@@ -26,7 +26,7 @@ async def disk_held(
 ) -> AsyncIterator[tuple[EmbeddedStore, threading.Event]]:
     """A store whose disk takes nothing until the event is set, with two puts and a grant before it."""
     release = threading.Event()
-    async with open_store(
+    async with open_embedded(
         f"sqlite:{tmp_path / 'store.db'}", retention=KEEP_ALL, clock=ManualClock()
     ) as store:
         await store.put(b"a", b"old")
@@ -99,7 +99,7 @@ async def test_what_gives_a_write_away_waits_for_its_disk(
 async def test_a_lease_that_did_not_reach_the_disk_is_never_told_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_store(f"sqlite:{tmp_path / 'store.db'}", clock=ManualClock()) as store:
+    async with open_embedded(f"sqlite:{tmp_path / 'store.db'}", clock=ManualClock()) as store:
 
         def fail(journal: Journal, batch: object) -> None:
             raise StorageFailed(str(journal.path), OSError("the disk is gone"))

@@ -12,7 +12,7 @@ import pytest
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import NoSpace
 from quorate.store.model import Alarm, Delete, KeyRange, Put, Txn
 from quorate.store.rules import Limits
@@ -56,7 +56,7 @@ async def test_the_log_stays_bounded_under_load(writers: int, value_bytes: int, 
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
     puts = rounds(30_000, 600_000) if value_bytes < 1000 else rounds(1500, 30_000)
     retention = Retention(revisions_max=1000, age_max_s=None)
-    async with open_store(f"sqlite:{path}", retention=retention) as store:
+    async with open_embedded(f"sqlite:{path}", retention=retention) as store:
         sizes: list[int] = []
 
         async def write(number: int) -> None:
@@ -109,7 +109,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_compaction_gives_space_back_while_commits_go_on(tmp_path: Path, jobs: list[str]) -> None:
     path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
     keys, size = 25_000, 2000  # 50 MB
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
 
         async def fill(number: int) -> None:
             for key in range(number, keys, 50):
@@ -147,7 +147,7 @@ async def test_compaction_gives_space_back_while_commits_go_on(tmp_path: Path, j
         assert max(sizes) <= 32 * _MIB, f"the log grew to {max(sizes):,} bytes"
         assert (await store.range(KeyRange.prefix(b"k/"))).count == 10
         assert (await store.hash(at=before.revision)).digest == before.digest
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         assert (await store.hash(at=before.revision)).digest == before.digest
 
 
@@ -159,7 +159,7 @@ def _between(jobs: list[str], name: str) -> list[str]:
 @pytest.mark.timeout(600)
 async def test_clearing_goes_on_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
 
         async def fill(number: int) -> None:
             for turn in range(number, 10_000, 50):
@@ -170,7 +170,7 @@ async def test_clearing_goes_on_after_a_restart(tmp_path: Path) -> None:
         before = await store.hash()
         await store.compact(before.revision)
         # Closed at once, with nearly everything still to be cleared.
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         assert full is not None
 
         async def shrunk() -> bool:
@@ -184,7 +184,7 @@ async def test_clearing_goes_on_after_a_restart(tmp_path: Path) -> None:
 async def test_what_was_deleted_stays_deleted_after_clearing_and_restart(tmp_path: Path) -> None:
     """The deletion goes from disk with what it deleted, or after it; never before."""
     path = tmp_path / "store.db"
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         # One commit for all, and only some are deleted later: they share what is on disk.
         await _at_once(lambda number: _put(store, b"k/%02d" % number), 20)
         lease = (await store.grant(100)).id
@@ -196,7 +196,7 @@ async def test_what_was_deleted_stays_deleted_after_clearing_and_restart(tmp_pat
         await _cleaned(store)
         right = (await store.range(EVERYTHING)).kvs
     for _ in range(2):
-        async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+        async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
             assert (await store.range(EVERYTHING)).kvs == right
             await _cleaned(store)
 
@@ -209,7 +209,7 @@ async def _put(store: EmbeddedStore, key: bytes) -> None:
 async def test_one_change_of_very_many_keys_survives_a_restart(tmp_path: Path) -> None:
     """A range delete and the end of a lease can write thousands of versions in one revision."""
     path = tmp_path / "store.db"
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         lease = (await store.grant(100)).id
 
         async def fill(number: int) -> None:
@@ -221,7 +221,7 @@ async def test_one_change_of_very_many_keys_survives_a_restart(tmp_path: Path) -
         deleted = await store.delete(KeyRange.prefix(b"a/"))
         ended = await store.revoke(lease)
         assert deleted.deleted == 3000
-    async with open_store(f"sqlite:{path}", retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", retention=KEEP_ALL) as store:
         assert (await store.range(EVERYTHING)).count == 0
         assert (await store.range(EVERYTHING, at=deleted.revision)).count == 3000
         async with store.watch(EVERYTHING, after=deleted.revision - 1) as batches:
@@ -234,7 +234,7 @@ async def test_one_change_of_very_many_keys_survives_a_restart(tmp_path: Path) -
 async def test_the_quota_alarm_comes_and_goes_by_itself(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     limits = Limits(storage_bytes_max=2 * _MIB)
-    async with open_store(f"sqlite:{path}", limits=limits, retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", limits=limits, retention=KEEP_ALL) as store:
         with pytest.raises(NoSpace) as refusal:
             for number in itertools.count():
                 await store.put(b"k/%d" % number, b"." * 50_000)
@@ -254,7 +254,7 @@ async def test_the_quota_alarm_comes_and_goes_by_itself(tmp_path: Path) -> None:
 
         await _eventually(clear)
         await store.put(b"k/1", b"again")
-    async with open_store(f"sqlite:{path}", limits=limits, retention=KEEP_ALL) as store:
+    async with open_embedded(f"sqlite:{path}", limits=limits, retention=KEEP_ALL) as store:
         assert [kv.key for kv in (await store.range(EVERYTHING)).kvs] == [b"k/1"]
 
 
@@ -264,7 +264,7 @@ async def test_overwriting_one_large_key_for_ever_never_fills_the_quota(tmp_path
     # the quota that is kept free for that must not fill in less.
     limits = Limits(storage_bytes_max=8 * _MIB)
     path = tmp_path / "store.db"
-    async with open_store(f"sqlite:{path}", limits=limits) as store:
+    async with open_embedded(f"sqlite:{path}", limits=limits) as store:
 
         async def overwrite(number: int) -> None:
             for turn in range(rounds(1500, 40_000)):

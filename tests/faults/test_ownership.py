@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from quorate.engines.embedded.doctor import examine
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import DataError, DataInUse
 from tests.faults.child import Child
 from tests.faults.holder import Options
@@ -49,17 +49,17 @@ def test_after_kill_9_of_the_owner_the_data_opens_at_once(tmp_path: Path) -> Non
 
 async def test_one_process_cannot_open_the_same_data_twice(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'store.db'}"
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         with pytest.raises(DataInUse) as refusal:
-            async with open_store(url):
+            async with open_embedded(url):
                 pass
         assert refusal.value.pid == os.getpid()
         # And the refused one has not taken the lock of the first with it.
         with pytest.raises(DataInUse):
-            async with open_store(url):
+            async with open_embedded(url):
                 pass
         await store.put(b"k", b"v")
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         assert (await store.range(b"k")).count == 1
 
 
@@ -69,7 +69,7 @@ async def test_another_way_to_the_same_data_is_refused_too(
 ) -> None:
     (tmp_path / "data").mkdir()
     path = tmp_path / "data" / "store.db"
-    async with open_store(f"sqlite:{path}"):
+    async with open_embedded(f"sqlite:{path}"):
         match way:
             case "link to the file":
                 other = tmp_path / "link.db"
@@ -81,7 +81,7 @@ async def test_another_way_to_the_same_data_is_refused_too(
                 monkeypatch.chdir(tmp_path)
                 other = Path("data/../data/store.db")
         with pytest.raises(DataInUse) as refusal:
-            async with open_store(f"sqlite:{other}"):
+            async with open_embedded(f"sqlite:{other}"):
                 pass
         assert refusal.value.pid == os.getpid()
         with Child("holder", Options(str(other.absolute()))) as second:
@@ -90,14 +90,14 @@ async def test_another_way_to_the_same_data_is_refused_too(
 
 async def test_a_hard_link_to_the_same_data_is_refused_too(tmp_path: Path) -> None:
     path, other = tmp_path / "store.db", tmp_path / "other.db"
-    async with open_store(f"sqlite:{path}") as store:
+    async with open_embedded(f"sqlite:{path}") as store:
         await store.put(b"k", b"v")
         os.link(path, other)
         with pytest.raises(DataError):
-            async with open_store(f"sqlite:{other}"):
+            async with open_embedded(f"sqlite:{other}"):
                 pass
         with Child("holder", Options(str(other))) as second:
             assert second.wait_for(Note).name in ("DataInUse", "DataUnreadable")
         await store.put(b"k", b"w")
-    async with open_store(f"sqlite:{path}") as store:
+    async with open_embedded(f"sqlite:{path}") as store:
         assert (await store.range(b"k")).kvs[0].value == b"w"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from quorate.clock import ManualClock
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from tests.faults.child import Child
 from tests.faults.lease_keeper import Options
 from tests.faults.reports import Closed
@@ -69,7 +69,7 @@ def _stop_for(child: Child, seconds: float) -> None:
 @pytest.mark.parametrize("jump_s", [1.0, 60.0, 86_400.0])
 async def test_a_clock_that_jumps_ends_no_lease_early(jump_s: float, tmp_path: Path) -> None:
     clock = ManualClock()
-    async with open_store(f"sqlite:{tmp_path / 'store.db'}", clock=clock) as store:
+    async with open_embedded(f"sqlite:{tmp_path / 'store.db'}", clock=clock) as store:
         lease = (await store.grant(10)).id
         await store.put(b"k", b"v", lease=lease)
         await clock.advance(1.0)
@@ -90,7 +90,7 @@ async def test_a_clock_that_jumps_ends_no_lease_early(jump_s: float, tmp_path: P
 
 async def test_a_clock_that_goes_back_ends_no_lease(tmp_path: Path) -> None:
     clock = ManualClock(100_000.0)
-    async with open_store(f"sqlite:{tmp_path / 'store.db'}", clock=clock) as store:
+    async with open_embedded(f"sqlite:{tmp_path / 'store.db'}", clock=clock) as store:
         lease = (await store.grant(10)).id
         await clock.advance(1.0)
         clock.jump(-86_400.0)
@@ -102,11 +102,11 @@ async def test_a_clock_that_goes_back_ends_no_lease(tmp_path: Path) -> None:
 
 async def test_a_lease_has_its_full_time_again_after_a_restart(tmp_path: Path) -> None:
     url, clock = f"sqlite:{tmp_path / 'store.db'}", ManualClock()
-    async with open_store(url, clock=clock) as store:
+    async with open_embedded(url, clock=clock) as store:
         lease = (await store.grant(10)).id
         await clock.advance(9.0)
     clock.jump(3600.0)
-    async with open_store(url, clock=clock) as store:
+    async with open_embedded(url, clock=clock) as store:
         await clock.advance(9.0)
         assert lease in await store.leases()
         await clock.advance(1.5)

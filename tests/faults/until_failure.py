@@ -14,7 +14,7 @@ import msgspec
 
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import Indeterminate, QuorateError, Unavailable
 from quorate.store.model import Alarm, KeyRange, LeaseId
 from quorate.store.rules import Limits
@@ -140,7 +140,7 @@ class Script:
 
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
-    async with open_store(
+    async with open_embedded(
         f"sqlite:{options.path}",
         limits=Limits(lease_ttl_min_s=0.1),
         retention=Retention(revisions_max=options.revisions_max, age_max_s=None),

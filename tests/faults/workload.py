@@ -19,7 +19,7 @@ import msgspec
 
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import Rejected
 from quorate.store.model import Delete, DeleteResult, KeyRange, LeaseId, Op, Put, PutResult, Txn
 from quorate.store.rules import Limits
@@ -221,7 +221,7 @@ async def _told_to_close() -> None:
 
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
-    async with open_store(
+    async with open_embedded(
         f"sqlite:{options.path}",
         limits=Limits(lease_ttl_min_s=0.1),
         retention=Retention(revisions_max=options.revisions_max, age_max_s=None),

@@ -7,19 +7,30 @@ loses a feature turns red.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Self
 
+import msgspec
 import pytest
 
+from quorate.client.remote import open_remote
+from quorate.client.urls import Address, Target
 from quorate.clock import Clock
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
+from quorate.faces.etcd.header import Identity
+from quorate.faces.etcd.server import serve_etcd
 from quorate.store.api import Store
 from quorate.store.rules import Limits
+from tests.support.etcd_pool import etcd_pool
 
 __all__ = ["ENGINES", "KEEP_ALL", "Capability", "Engine", "EngineKind", "Engines", "Retention"]
 
@@ -33,30 +44,146 @@ class Capability(Enum):
     CLOCK = "time passes on a clock that the test owns"
     LIMITS = "the test chooses the limits"
     RETENTION = "the test chooses how much history is kept"
+    QUICK_REPLAY = "history is replayed at once, so that a test may want that for every single event"
+    COMPACTED_DELETES = "a watch from the compaction revision is told of keys deleted in it"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a test opens a store, and how."""
+
+    path: Path
+    limits: Limits
+    retention: Retention
+    clock: Clock | None
+    servers: dict[Path, int]
+    ends: contextlib.ExitStack
+
+
+Opener = Callable[[Place], AbstractAsyncContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True)
 class EngineKind:
-    """An engine by name: the URL of its data in a place, and what it lacks."""
+    """An engine by name: how it is opened at a place, and what it lacks."""
 
     name: str
-    url: Callable[[Path], str]
+    open: Opener
     lacks: frozenset[Capability] = field(default_factory=frozenset)
 
 
-ENGINES = (
-    EngineKind("memory", lambda place: "memory:", lacks=frozenset({Capability.REOPEN})),
-    EngineKind("sqlite", lambda place: f"sqlite:{place}.db"),
+@asynccontextmanager
+async def _memory(place: Place) -> AsyncIterator[Store]:
+    async with open_embedded(
+        "memory:", limits=place.limits, retention=place.retention, clock=place.clock
+    ) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _sqlite(place: Place) -> AsyncIterator[Store]:
+    async with open_embedded(
+        f"sqlite:{place.path}.db", limits=place.limits, retention=place.retention, clock=place.clock
+    ) as store:
+        yield store
+
+
+@asynccontextmanager
+async def _remote(place: Place) -> AsyncIterator[Store]:
+    """Quorate's own client on Quorate's own server, both in this process."""
+    # Named as TCP, as the server's own is, or asyncio would leave Nagle's algorithm on.
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        async with (
+            _memory(place) as store,
+            serve_etcd(
+                store,
+                listener,
+                host="127.0.0.1",
+                identity=Identity(cluster_id=1, member_id=2),
+                limits=place.limits,
+            ),
+            open_remote(Target((Address("127.0.0.1", port),)), limits=place.limits) as remote,
+        ):
+            yield remote
+
+
+def _on_etcd(version: str) -> Opener:
+    @asynccontextmanager
+    async def opened(place: Place) -> AsyncIterator[Store]:
+        pool = etcd_pool(version)
+        if pool is None:
+            pytest.skip(f"etcd {version} is not installed")
+        if place.path not in place.servers:
+            port, end = await asyncio.to_thread(pool.take)
+            place.servers[place.path] = port
+            place.ends.callback(end)
+        target = Target((Address("127.0.0.1", place.servers[place.path]),))
+        async with open_remote(target, limits=_here_only(place.limits)) as store:
+            yield store
+
+    return opened
+
+
+def _here_only(limits: Limits) -> Limits | None:
+    """Of the limits of an etcd, which are its own, those that are about the client."""
+    if limits == Limits():
+        return None
+    return msgspec.structs.replace(
+        limits, request_bytes_max=2**62, key_bytes_max=2**62, txn_ops_max=2**62, lease_ttl_min_s=0.0
+    )
+
+
+# etcd looks ten times a second for watches that need history.
+_ETCD_LACKS = frozenset(
+    {
+        Capability.CLOCK,
+        Capability.LIMITS,
+        Capability.RETENTION,
+        Capability.QUICK_REPLAY,
+        Capability.COMPACTED_DELETES,
+    }
 )
+
+ENGINES = (
+    EngineKind("memory", _memory, lacks=frozenset({Capability.REOPEN})),
+    EngineKind("sqlite", _sqlite),
+    # Its store's time is the test's, but the client's is the machine's: progress after a while, say.
+    EngineKind("remote", _remote, lacks=frozenset({Capability.REOPEN, Capability.CLOCK})),
+    EngineKind("remote-etcd35", _on_etcd("3.5"), lacks=_ETCD_LACKS),
+    *(
+        # The same again on an older etcd, where time is no object.
+        [EngineKind("remote-etcd34", _on_etcd("3.4"), lacks=_ETCD_LACKS)]
+        if os.environ.get("QUORATE_FAULTS") == "long" or os.environ.get("QUORATE_ETCD34")
+        else []
+    ),
+)
+
+
+def _about_buffers_only(limits: Limits) -> bool:
+    default = Limits()
+    return default == msgspec.structs.replace(
+        limits,
+        watch_buffer_events_max=default.watch_buffer_events_max,
+        watch_buffer_bytes_max=default.watch_buffer_bytes_max,
+    )
 
 
 class Engine:
     """One engine in one test's directory: opens stores, each at a named place."""
 
-    def __init__(self, kind: EngineKind, directory: Path) -> None:
+    def __init__(
+        self,
+        kind: EngineKind,
+        directory: Path,
+        servers: dict[Path, int],
+        ends: contextlib.ExitStack,
+    ) -> None:
         self.name = kind.name
         self._kind = kind
         self._directory = directory
+        self._servers, self._ends = servers, ends
 
     def needs(self, capability: Capability) -> None:
         """Skip the running test if this engine declares that it lacks the capability."""
@@ -72,32 +199,42 @@ class Engine:
         clock: Clock | None = None,
     ) -> AbstractAsyncContextManager[Store]:
         """Open the store at `place`: a new one, or the one that was closed there."""
-        if limits is not None:
+        # What is kept for a watcher that does not read, everyone can choose.
+        if limits is not None and not _about_buffers_only(limits):
             self.needs(Capability.LIMITS)
         if retention is not None:
             self.needs(Capability.RETENTION)
         if clock is not None:
             self.needs(Capability.CLOCK)
-        return self._open(place, limits or Limits(), retention or Retention(), clock)
-
-    @asynccontextmanager
-    async def _open(
-        self, place: str, limits: Limits, retention: Retention, clock: Clock | None
-    ) -> AsyncIterator[Store]:
-        url = self._kind.url(self._directory / place)
-        async with open_store(url, limits=limits, retention=retention, clock=clock) as store:
-            yield store
+        return self._kind.open(
+            Place(
+                self._directory / place,
+                limits or Limits(),
+                retention or Retention(),
+                clock,
+                self._servers,
+                self._ends,
+            )
+        )
 
 
 class Engines:
-    """Every engine there is, for one test."""
+    """Every engine there is, for one test; leaving it ends the servers the test had."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._servers: dict[Path, int] = {}
+        self._ends = contextlib.ExitStack()
 
     def get(self, name: str) -> Engine:
         kinds = {kind.name: kind for kind in ENGINES}
-        return Engine(kinds[name], self._directory)
+        return Engine(kinds[name], self._directory, self._servers, self._ends)
 
     def open(self, name: str) -> AbstractAsyncContextManager[Store]:
         return self.get(name).open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.close()

@@ -16,16 +16,17 @@ from quorate.engines.embedded.off_loop import off_loop
 from quorate.engines.embedded.ownership import Ownership
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.embedded.state import State
+from quorate.engines.embedded.timeline import SavedTimeline
 from quorate.engines.embedded.writer import InstantWriter, ThreadWriter
 from quorate.errors import InvalidRequest
 from quorate.store.model import KeyValue
 from quorate.store.rules import Limits
 
-__all__ = ["open_store"]
+__all__ = ["open_embedded"]
 
 
 @asynccontextmanager
-async def open_store(
+async def open_embedded(
     url: str,
     *,
     limits: Limits | None = None,
@@ -37,14 +38,16 @@ async def open_store(
     Raises `DataInUse` if another process has it, `DataUnreadable` or `FormatUnknown` if the file is
     not one this Quorate can use.
 
-        async with quorate.open_store("sqlite:/var/lib/app/q.db") as store:
+        async with quorate.open_embedded("sqlite:/var/lib/app/q.db") as store:
             await store.put(b"greeting", b"hello")
     """
     limits, retention = limits or Limits(), retention or Retention()
     clock = clock or SystemClock()
     scheme, colon, rest = url.partition(":")
     if scheme == "memory" and colon and not rest:
-        store = _make_store(State(LeaseTable(now=clock.now())), None, limits, retention, clock, [])
+        store = _make_store(
+            State(LeaseTable(now=clock.now())), None, limits, retention, clock, [], None
+        )
         store.start(InstantWriter(asyncio.get_running_loop()))
         try:
             yield store
@@ -53,10 +56,10 @@ async def open_store(
     elif scheme == "sqlite" and rest:
         path = _data_path(rest)
         with Ownership.take(path):
-            journal, state, garbage = await off_loop(
+            journal, state, garbage, times = await off_loop(
                 lambda: _load(path, clock), undo=lambda loaded: loaded[0].close()
             )
-            store = _make_store(state, path, limits, retention, clock, garbage)
+            store = _make_store(state, path, limits, retention, clock, garbage, times)
             store.start(ThreadWriter(journal, asyncio.get_running_loop(), failed=store.fail))
             try:
                 yield store
@@ -80,6 +83,7 @@ def _make_store(
     retention: Retention,
     clock: Clock,
     garbage: list[KeyValue],
+    times: SavedTimeline | None = None,
 ) -> EmbeddedStore:
     return EmbeddedStore(
         state,
@@ -90,10 +94,11 @@ def _make_store(
         # Lease ids double as session ids, which nobody should guess.
         rng=random.SystemRandom(),
         garbage=garbage,
+        times=times,
     )
 
 
-def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
+def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue], SavedTimeline | None]:
     journal = Journal.open(path)
     try:
         leases = LeaseTable(now=clock.now())
@@ -105,7 +110,8 @@ def _load(path: Path, clock: Clock) -> tuple[Journal, State, list[KeyValue]]:
             compact_revision=journal.revision_meta("compact_revision"),
             source=journal.path,
         )
+        times = journal.timeline(newest=state.revision)
     except BaseException:
         journal.abandon()
         raise
-    return journal, state, garbage
+    return journal, state, garbage, times

@@ -1,4 +1,5 @@
-"""The contract every engine keeps: `Store` and `WatchStream`, fully specified.
+"""The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes`, which
+some keep as well.
 
 What holds for every implementation
     * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
@@ -14,7 +15,7 @@ What holds for every implementation
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Protocol, Self, TypedDict, Unpack
+from typing import Protocol, Self, TypedDict, Unpack, runtime_checkable
 
 from quorate.store.model import (
     DeleteResult,
@@ -34,7 +35,7 @@ from quorate.store.model import (
     WatchBatch,
 )
 
-__all__ = ["PutOptions", "RangeOptions", "Store", "WatchOptions", "WatchStream"]
+__all__ = ["KnowsTimes", "PutOptions", "RangeOptions", "Store", "WatchOptions", "WatchStream"]
 
 
 class RangeOptions(TypedDict, total=False):
@@ -182,4 +183,18 @@ class Store(Protocol):
 
     async def status(self) -> StoreStatus:
         """How the store is doing."""
+        ...
+
+
+@runtime_checkable
+class KnowsTimes(Protocol):
+    """A store that also knows when its revisions were made."""
+
+    async def revision_at(self, age_s: float) -> Revision:
+        """The revision that was the newest `age_s` seconds ago: `range(..., at=...)` reads it.
+
+        It was made at that time or before, never after.  The last changes before that time may be
+        missing: how many depends on the engine, and grows with the age.  Raises `Compacted` if the
+        history of that time is no longer kept, `Unsupported` if times are not known that far back.
+        """
         ...

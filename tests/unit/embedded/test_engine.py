@@ -11,7 +11,7 @@ import pytest
 from quorate.clock import ManualClock
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.journal import Batch, Journal
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
 from quorate.store.model import Alarm, KeyRange, LeaseId
 from quorate.store.rules import Limits
@@ -30,7 +30,7 @@ def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
-    async with open_store(url, limits=Limits(pending_bytes_max=1000)) as store:
+    async with open_embedded(url, limits=Limits(pending_bytes_max=1000)) as store:
         writes = [asyncio.ensure_future(store.put(b"%d" % i, b"x" * 100)) for i in range(100)]
         results = await asyncio.gather(*writes, return_exceptions=True)
         refused = [result for result in results if isinstance(result, Overloaded)]
@@ -43,7 +43,7 @@ async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
 
 
 async def test_writers_that_start_one_by_one_end_up_in_one_commit(url: str) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         writing = True
 
         async def write(number: int) -> None:
@@ -69,7 +69,7 @@ async def test_writers_that_start_one_by_one_end_up_in_one_commit(url: str) -> N
 async def test_a_failed_commit_stops_writes_and_reads_go_on(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         before = await store.put(b"k", b"acknowledged")
         break_disk(monkeypatch)
         async with store.watch(b"k") as watch:
@@ -84,14 +84,14 @@ async def test_a_failed_commit_stops_writes_and_reads_go_on(
             with pytest.raises(TimeoutError):  # and nobody hears of what was lost
                 await asyncio.wait_for(anext(watch), 0.05)
     monkeypatch.undo()
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         assert (await store.range(b"k")).kvs[0].value == b"acknowledged"
 
 
 async def test_refusing_again_and_again_gathers_nothing(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         break_disk(monkeypatch)
         with pytest.raises(Indeterminate):
             await store.put(b"k")
@@ -104,7 +104,7 @@ async def test_refusing_again_and_again_gathers_nothing(
 
 
 async def test_a_cancelled_write_harms_nobody_else(url: str) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         writes = [asyncio.create_task(store.put(b"%d" % i)) for i in range(10)]
         await asyncio.sleep(0)
         for write in writes[::2]:
@@ -117,12 +117,12 @@ async def test_a_cancelled_write_harms_nobody_else(url: str) -> None:
 
 
 async def test_a_cancelled_open_leaves_the_data_free(url: str) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         for i in range(50):
             await store.put(b"%d" % i, b"x" * 1000)
 
     async def hold() -> None:
-        async with open_store(url):
+        async with open_embedded(url):
             await asyncio.Event().wait()
 
     for turns in range(5):
@@ -132,13 +132,13 @@ async def test_a_cancelled_open_leaves_the_data_free(url: str) -> None:
         opening.cancel()
         with pytest.raises(asyncio.CancelledError):
             await opening
-        async with open_store(url) as store:
+        async with open_embedded(url) as store:
             assert (await store.status()).keys_count == 50
 
 
 async def test_more_leases_than_one_turn_looks_at_come_up_together() -> None:
     clock = ManualClock()
-    async with open_store("memory:", clock=clock) as store:
+    async with open_embedded("memory:", clock=clock) as store:
         grants = await asyncio.gather(*(store.grant(5.0) for _ in range(5000)))
         await clock.advance(4.0)
         for grant in grants[:4000]:
@@ -152,7 +152,7 @@ async def test_more_leases_than_one_turn_looks_at_come_up_together() -> None:
 
 
 async def test_a_gap_in_the_history_is_noticed_when_the_store_is_opened(url: str) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         for i in range(5):
             await store.put(b"%d" % i)
     path = url.removeprefix("sqlite:")
@@ -160,12 +160,12 @@ async def test_a_gap_in_the_history_is_noticed_when_the_store_is_opened(url: str
         db.execute("DELETE FROM log WHERE revision = 4")
     db.close()
     with pytest.raises(DataUnreadable, match="revision 4 is missing"):
-        async with open_store(url):
+        async with open_embedded(url):
             pass
 
 
 async def test_what_compaction_left_over_is_cleaned_after_a_restart(url: str) -> None:
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         for i in range(50):
             await store.put(b"k", b"%d" % i)
     # As if the process had ended between the compaction and its clean-up.
@@ -174,7 +174,7 @@ async def test_what_compaction_left_over_is_cleaned_after_a_restart(url: str) ->
     batch.compact_revision = 50
     journal.commit(batch)
     journal.close()
-    async with open_store(url) as store:
+    async with open_embedded(url) as store:
         await _until_clean(store)
     journal = Journal.open(Path(url.removeprefix("sqlite:")))
     kept = [kv.mod_revision for versions in journal.read() for kv in versions]
@@ -195,6 +195,6 @@ async def _until_clean(store: EmbeddedStore) -> None:
 
 
 async def test_a_chosen_lease_id_can_be_any_number_but_zero() -> None:
-    async with open_store("memory:") as store:
+    async with open_embedded("memory:") as store:
         for id in (1, -1, 2**63 - 1, -(2**63)):
             assert (await store.grant(5.0, id=LeaseId(id))).id == id

@@ -91,6 +91,7 @@ def _examine_contents(journal: Journal, progress: Progress | None) -> list[Findi
             compact_revision=journal.revision_meta("compact_revision"),
             source=journal.path,
         )
+        journal.timeline(newest=state.revision)
     except QuorateError as error:
         return [Finding(False, str(error), _RESTORE)]
     if progress is not None:

@@ -34,6 +34,8 @@ from quorate.engines.embedded.maintenance import Maintenance
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.streams import EmbeddedWatch
+from quorate.engines.embedded.timekeeper import Timekeeper
+from quorate.engines.embedded.timeline import SavedTimeline
 from quorate.engines.embedded.watches import WatchHub
 from quorate.engines.embedded.writer import Writer
 from quorate.errors import Indeterminate, NoSpace, Overloaded, Rejected, StorageFailed, StoreClosed
@@ -121,6 +123,7 @@ class EmbeddedStore:
         clock: Clock,
         rng: random.Random,
         garbage: list[KeyValue],
+        times: SavedTimeline | None = None,
     ) -> None:
         self.path = path
         self._state = state
@@ -149,6 +152,7 @@ class EmbeddedStore:
         self._closed = False
         self._pins: dict[object, int] = {}
         self.alarms: frozenset[Alarm] = frozenset()
+        self._times = Timekeeper(clock, revision=state.revision, saved=times)
         self._maintenance = Maintenance(self, state, retention, clock, garbage)
 
     def start(self, writer: Writer) -> None:
@@ -206,6 +210,12 @@ class EmbeddedStore:
     def compactable(self) -> int:
         """How far auto-compaction may go."""
         return min(self._pins.values(), default=self._durable)
+
+    async def revision_at(self, age_s: float) -> Revision:
+        self._check_open()
+        return self._times.revision_at(
+            age_s, newest=self._durable, compact_revision=self._state.compact_revision
+        )
 
     async def status(self) -> StoreStatus:
         self._check_open()
@@ -401,6 +411,16 @@ class EmbeddedStore:
     def tick_watches(self, now: float) -> None:
         self._hub.tick(now=now)
 
+    def keep_time(self) -> None:
+        """Note which revision is the newest now; what was noted goes with the next commit, if due."""
+        compacted = self._state.compact_revision
+        self._remember(self._times.tick(self._durable, compact_revision=compacted))
+
+    def _remember(self, times: bytes | None) -> None:
+        if times is not None:
+            self._filling.meta["timeline"] = times
+            self._schedule_flush()
+
     # -- group commit --------------------------------------------------------------------
 
     def _changed_since(self, before: int) -> Awaitable[None]:
@@ -566,6 +586,8 @@ class EmbeddedStore:
         try:
             await self._maintenance.stop()
             if self._failure is None:
+                await self._settled()
+                self._remember(self._times.close(self._durable))
                 await self._settled()
         finally:
             for stream in list(self._streams):

@@ -1,5 +1,5 @@
 """Housekeeping: what must happen without anybody asking.  Leases end, history is compacted, space
-returns, alarms clear.
+returns, alarms clear, time is noted.
 
 A task ticks, on the store's clock.  Compaction takes effect at once; what it leaves over is freed in
 slices, in memory (about a millisecond of the loop) and in the journal (at most `SLICE_S` of the
@@ -99,6 +99,7 @@ class Maintenance:
                 continue
             await self._end_leases(now)
             self._store.review_space()
+            self._store.keep_time()
             self._compact_target = self._compaction_due(now)
             if self._compact_target > self._state.compact_revision:
                 self._compaction_wanted.set()

@@ -29,7 +29,8 @@ __all__ = ["WatchHub", "Watcher"]
 
 # Batches of one revision by (prev_kv, first key, number of events): those made for one watcher serve
 # every other that asks for the same.
-_Made = dict[tuple[bool, bytes, int], WatchBatch]
+_Which = tuple[bool, bytes, int]
+_Made = dict[_Which, tuple[WatchBatch, int]]
 
 
 class Watcher:
@@ -88,6 +89,8 @@ class WatchHub:
         self._bytes_max = bytes_max
         self._synced: RangeIndex[Watcher] = RangeIndex()
         self._synced_count = 0
+        # Asked how far they are before they have begun: woken when the store gets there.
+        self._ahead: dict[Watcher, None] = {}
         self._progress: list[tuple[float, int, Watcher]] = []
         self._progress_gone = 0
         self._order = itertools.count()
@@ -106,6 +109,7 @@ class WatchHub:
     def remove(self, watcher: Watcher) -> None:
         self.watchers_count -= 1
         self._unsync(watcher)
+        self._ahead.pop(watcher, None)
         if watcher.progress_s is not None:
             watcher.progress_s = None
             self._progress_gone += 1
@@ -121,7 +125,10 @@ class WatchHub:
             batch, size = watcher.buffer.popleft()
             watcher.events_count -= len(batch.events)
             watcher.bytes_count -= size
-        elif watcher.progress_wanted and watcher.synced and watcher.next_revision <= self.revision + 1:
+        elif watcher.progress_wanted and watcher.synced:
+            if watcher.next_revision > self.revision + 1:
+                self._ahead[watcher] = None
+                return None
             watcher.progress_wanted = False
             batch = WatchBatch(Revision(self.revision))
         else:
@@ -151,6 +158,8 @@ class WatchHub:
     def publish(self, revision: int) -> None:
         """Everything up to `revision` is durable now: hand it to those who asked."""
         first, self.revision = self.revision + 1, revision
+        if self._ahead:
+            self._wake_arrived()
         if not self._synced_count:
             return
         find = self._synced.find
@@ -200,23 +209,28 @@ class WatchHub:
             kvs = [kv for kv in kvs if (watcher.puts if kv.version else watcher.deletes)]
             if not kvs:
                 return True
-        size = sum(len(kv.key) + len(kv.value) for kv in kvs)
+        which = (watcher.prev_kv, kvs[0].key, len(kvs))
+        batch, size = made.get(which) or self._make(revision, kvs, which, made)
         if watcher.buffer and (
             watcher.events_count + len(kvs) > self._events_max
             or watcher.bytes_count + size > self._bytes_max
         ):
             return False
-        which = (watcher.prev_kv, kvs[0].key, len(kvs))
-        batch = made.get(which)
-        if batch is None:
-            batch = WatchBatch(Revision(revision), self._events(kvs, prev_kv=watcher.prev_kv))
-            if len(kvs) == 1:  # with several events, others may want others of them
-                made[which] = batch
         watcher.buffer.append((batch, size))
         watcher.events_count += len(kvs)
         watcher.bytes_count += size
         watcher.wake()
         return True
+
+    def _make(
+        self, revision: int, kvs: list[KeyValue], which: _Which, made: _Made
+    ) -> tuple[WatchBatch, int]:
+        """A batch and its size, kept for others who want the same."""
+        size = sum([len(kv.key) + len(kv.value) for kv in kvs])
+        batch = WatchBatch(Revision(revision), self._events(kvs, prev_kv=which[0]))
+        if len(kvs) == 1:  # with several events, others may want others of them
+            made[which] = (batch, size)
+        return batch, size
 
     def _events(self, kvs: list[KeyValue], *, prev_kv: bool) -> tuple[Event, ...]:
         if prev_kv:
@@ -239,6 +253,11 @@ class WatchHub:
                     watcher.progress_wanted = True
                     watcher.wake()
             self._schedule_progress(watcher, due)
+
+    def _wake_arrived(self) -> None:
+        for watcher in [each for each in self._ahead if each.next_revision <= self.revision]:
+            del self._ahead[watcher]
+            watcher.wake()
 
     def _schedule_progress(self, watcher: Watcher, due: float) -> None:
         heapq.heappush(self._progress, (due, next(self._order), watcher))

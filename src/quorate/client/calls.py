@@ -1,0 +1,201 @@
+"""One call on a connection: a unary one is a future, a streaming one can be sent to and read from.
+
+Calls only keep what belongs to one stream; `channel.Channel` moves the bytes and tells them what came.
+
+Invariants
+    * A call ends exactly once: with an answer, a status, or a `CallLost`.
+    * What a stream keeps unread is bounded by its HTTP/2 window, which is given back as messages are
+      taken.  Of an incomplete message it is given back at once: `answer_bytes_max` bounds that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from quorate.client.losses import AnswerUnreadable, CallLost
+from quorate.errors import QuorateError
+from quorate.wire.grpc import GrpcError, MessageReader, StatusCode, status_from_headers
+from quorate.wire.http2 import ErrorCode, HeaderBlock
+
+if TYPE_CHECKING:
+    from quorate.client.channel import Channel
+
+__all__ = ["StreamCall", "UnaryCall"]
+
+
+def _loss_by_reset(code: int) -> CallLost:
+    if code == ErrorCode.REFUSED_STREAM:
+        return CallLost("the server did not take the request", left=False)
+    name = ErrorCode(code).name if code in ErrorCode.__members__.values() else str(code)
+    return CallLost(f"the server reset the stream ({name})", left=True)
+
+
+class UnaryCall:
+    """One request, one answer."""
+
+    __slots__ = ("answer", "began", "deadline", "head", "payload", "reader", "result", "stream_id")
+
+    def __init__(
+        self,
+        head: bytes,
+        payload: bytes,
+        *,
+        began: float,
+        deadline: float,
+        result: asyncio.Future[bytes],
+    ) -> None:
+        self.head, self.payload = head, payload
+        self.began, self.deadline, self.result = began, deadline, result
+        self.stream_id = 0  # until it was sent
+        self.reader: MessageReader | None = None
+        self.answer: bytes | None = None
+
+    def on_head(self, head: HeaderBlock, size_max: int, *, ends: bool) -> None:
+        if ends or head.status != b"200":
+            self.on_status(head)
+        else:
+            self.reader = MessageReader(size_max, head.get(b"grpc-encoding"))
+
+    def on_data(self, data: bytes) -> bool:
+        """Take part of the answer; False if that ends the call."""
+        if self.reader is None:
+            return True  # the call failed already
+        try:
+            messages = self.reader.feed(data)
+        except GrpcError as error:
+            self.fail(AnswerUnreadable(error.message))
+            return False
+        for message in messages:
+            if self.answer is not None:
+                self.fail(AnswerUnreadable("two messages where there should be one"))
+                return False
+            self.answer = message
+        return True
+
+    def on_status(self, trailers: HeaderBlock) -> None:
+        if self.result.done():
+            return
+        code, message = status_from_headers(trailers)
+        if code is not StatusCode.OK:
+            self.fail(GrpcError(code, message))
+        elif self.answer is None:
+            self.fail(AnswerUnreadable("the call ended well and without one"))
+        else:
+            self.result.set_result(self.answer)
+
+    def on_reset(self, code: int) -> None:
+        self.fail(_loss_by_reset(code))
+
+    def fail(self, error: QuorateError) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+class StreamCall:
+    """A call with any number of messages in both directions.
+
+    `send` waits while the server takes nothing; `receive` gives the next message, and raises what the
+    call ended with, again and again.  One task may wait in each.
+    """
+
+    # What may wait for the server to take it before `send` waits.
+    PENDING_BYTES_MAX = 256 * 1024
+
+    def __init__(self, channel: Channel, stream_id: int) -> None:
+        self.stream_id = stream_id
+        self._channel = channel
+        self._reader: MessageReader | None = None
+        self._messages: deque[bytes] = deque()
+        self._untaken = 0  # flow-controlled bytes that `_messages` came in
+        self._ended: QuorateError | None = None
+        self._arrived: asyncio.Future[None] | None = None
+        self._drained: asyncio.Future[None] | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._ended is not None
+
+    async def send(self, payload: bytes) -> None:
+        """Send one message.  Raises what the call ended with, if it did."""
+        while self._ended is None and self._channel.pending(self.stream_id) > self.PENDING_BYTES_MAX:
+            self._drained = asyncio.get_running_loop().create_future()
+            await self._drained
+        if self._ended is not None:
+            raise self._ended
+        self._channel.send_message(self.stream_id, payload)
+
+    def send_soon(self, payload: bytes) -> None:
+        """Send one small message, or nothing if the call has ended: `receive` tells."""
+        if self._ended is None:
+            self._channel.send_message(self.stream_id, payload)
+
+    def finish_sending(self) -> None:
+        if self._ended is None:
+            self._channel.half_close(self.stream_id)
+
+    async def receive(self) -> bytes:
+        """The next message.  A call that ended well raises GrpcError(OK)."""
+        while not self._messages:
+            if self._ended is not None:
+                raise self._ended
+            self._arrived = asyncio.get_running_loop().create_future()
+            await self._arrived
+        message = self._messages.popleft()
+        if not self._messages:
+            self._channel.consumed(self.stream_id, self._untaken)
+            self._untaken = 0
+        return message
+
+    def cancel(self) -> None:
+        """Be done with it, whatever still comes."""
+        if self._ended is None:
+            self._channel.abandon(self.stream_id)
+            self.fail(CallLost("the call was given up", left=True))
+
+    # -- told by the channel ------------------------------------------------------------------
+
+    def on_head(self, head: HeaderBlock, size_max: int, *, ends: bool) -> None:
+        if ends or head.status != b"200":
+            self.on_status(head)
+        else:
+            self._reader = MessageReader(size_max, head.get(b"grpc-encoding"))
+
+    def on_data(self, data: bytes, flow_bytes: int) -> bool:
+        """Take part of the answer; False if that ends the call."""
+        messages: list[bytes] = []
+        if self._reader is not None:
+            try:
+                messages = self._reader.feed(data)
+            except GrpcError as error:
+                self._channel.consumed(self.stream_id, flow_bytes)
+                self.fail(AnswerUnreadable(error.message))
+                return False
+        if messages:
+            self._untaken += flow_bytes
+            self._messages.extend(messages)
+            _wake(self._arrived)
+        else:
+            self._channel.consumed(self.stream_id, flow_bytes)
+        return True
+
+    def on_status(self, trailers: HeaderBlock) -> None:
+        self.fail(GrpcError(*status_from_headers(trailers)))
+
+    def on_reset(self, code: int) -> None:
+        self.fail(_loss_by_reset(code))
+
+    def on_drained(self) -> None:
+        _wake(self._drained)
+
+    def fail(self, error: QuorateError) -> None:
+        if self._ended is None:
+            self._ended = error
+            _wake(self._arrived)
+            _wake(self._drained)
+
+
+def _wake(waiter: asyncio.Future[None] | None) -> None:
+    if waiter is not None and not waiter.done():
+        waiter.set_result(None)

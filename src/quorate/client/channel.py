@@ -1,0 +1,497 @@
+"""One HTTP/2 connection to one server, with any number of gRPC calls on it.
+
+A thin shell around the sans-IO `wire.http2.Connection`.  A unary call is a future, not a task;
+everything that is said in one turn of the loop leaves in one write.
+
+Invariants
+    * Every call ends: with what the server said, by its deadline, or when the connection does.
+    * A connection that goes silent while calls are open is asked (PING), and ended if it stays silent:
+      a network that swallows packets looks like a quiet server otherwise.
+    * What waits to be sent is bounded: calls beyond `SEND_BYTES_MAX`, or beyond the streams the server
+      allows, wait without having left; more than `CALLS_WAITING_MAX` of them are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from typing import cast
+
+from quorate.client.calls import StreamCall, UnaryCall
+from quorate.client.losses import CallLost, DeadlinePassed, NotReached
+from quorate.client.urls import Address
+from quorate.errors import QuorateError, StoreClosed, Unavailable
+from quorate.wire.grpc import frame, request_head
+from quorate.wire.http2 import (
+    Connection,
+    ConnectionEnded,
+    DataReceived,
+    ErrorCode,
+    Event,
+    GoAwayReceived,
+    HeadersReceived,
+    Http2Limits,
+    PingAcked,
+    SettingsReceived,
+    StreamDrained,
+    StreamReset,
+    TrailersReceived,
+)
+
+__all__ = ["Channel", "ChannelOptions", "connect"]
+
+SEND_BYTES_MAX = 4 * 1024 * 1024
+CALLS_WAITING_MAX = 100_000
+CLOSE_S_MAX = 1.0
+
+# How often deadlines are looked at: a call ends at most so much after its time.
+_TICK_S = 0.05
+# With streams only there is nothing but silence to look for.
+_SLOW_TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelOptions:
+    """How a connection behaves.
+
+    silence_s: after so long without a byte while calls are open, the server is asked if it is there.
+        (etcd hangs up on clients that ask more often than every 5 s.)
+    answer_s: how long it has to answer that.
+    answer_bytes_max: the largest message taken.
+    """
+
+    silence_s: float = 10.0
+    answer_s: float = 5.0
+    answer_bytes_max: int = 256 * 1024 * 1024
+
+
+async def connect(
+    address: Address,
+    *,
+    tls: ssl.SSLContext | None,
+    server_name: str | None,
+    timeout_s: float,
+    options: ChannelOptions,
+) -> Channel:
+    """Connect and shake hands.  Raises `NotReached`, which says why."""
+    loop = asyncio.get_running_loop()
+    channel = Channel(address, options, secure=tls is not None)
+    try:
+        async with asyncio.timeout(timeout_s):
+            await loop.create_connection(
+                lambda: channel,
+                address.host,
+                address.port,
+                ssl=tls,
+                server_hostname=(server_name or address.host) if tls is not None else None,
+            )
+            await channel.wait_ready()
+    except TimeoutError as error:
+        channel.abort("it did not answer in time")
+        raise NotReached(f"{address} did not answer within {timeout_s:g} s") from error
+    except ssl.SSLCertVerificationError as error:
+        raise NotReached(
+            f"{address} has a certificate that cannot be trusted: {error.verify_message}"
+        ) from error
+    except OSError as error:
+        # asyncio says "Connect call failed"; the number says why.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise NotReached(f"{address}: {why}") from error
+    except CallLost as error:
+        raise NotReached(f"{address}: {error.cause}") from error
+    except BaseException:
+        channel.abort("the attempt was given up")
+        raise
+    return channel
+
+
+class Channel(asyncio.Protocol):
+    """A connection.  Made by `connect`; lives on the loop it was made on."""
+
+    def __init__(self, address: Address, options: ChannelOptions, *, secure: bool) -> None:
+        self.address = address
+        self.served = False  # whether any call was answered
+        self.server_version: str | None = None  # noted by whoever asked for it
+        self._options = options
+        self._scheme = "https" if secure else "http"
+        self._loop = asyncio.get_running_loop()
+        self._http = Connection(client_side=True, limits=Http2Limits())
+        self._transport: asyncio.Transport | None = None
+        self._ready: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._lost: str | None = None
+        self._going_away = False
+        self._unary: dict[int, UnaryCall] = {}
+        self._streams: dict[int, StreamCall] = {}
+        self._waiting: deque[UnaryCall] = deque()
+        self._heads: dict[tuple[str, float | None, str | None], bytes] = {}
+        self._paused = False
+        self._flushing = False
+        self._unflushed: list[UnaryCall] = []  # sent by us, and not yet handed to the transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = self._loop.time()
+        self._pinged_at: float | None = None
+
+    # -- for callers --------------------------------------------------------------------------
+
+    @property
+    def usable(self) -> bool:
+        """Whether new calls can be made on it."""
+        return self._lost is None and not self._going_away
+
+    @property
+    def gone(self) -> bool:
+        return self._lost is not None
+
+    def retire(self) -> None:
+        """Take no new calls; hang up when the last one is over."""
+        self._going_away = True
+        self._fail_waiting(CallLost("the connection is no longer used", left=False))
+        self._hang_up_when_idle()
+
+    async def unary(
+        self, path: str, payload: bytes, *, timeout_s: float, deadline: float, token: str | None = None
+    ) -> bytes:
+        """Call once.  Raises `GrpcError` with the server's status, or `CallLost`.
+
+        `deadline`, by the loop's clock, is when the call ends here.  `timeout_s` is what the server is
+        told and may be a little more: calls that are told the same share their encoded head.
+        """
+        call = UnaryCall(
+            self._head(path, timeout_s, token),
+            payload,
+            deadline=deadline,
+            began=self._loop.time(),
+            result=self._loop.create_future(),
+        )
+        self._start(call)
+        try:
+            return await call.result
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+
+    def stream(self, path: str, *, token: str | None = None) -> StreamCall:
+        """Open a call that goes on until one side ends it.  Raises `CallLost`."""
+        if not self.usable or not self._http.can_open_stream:
+            raise CallLost(
+                self._lost or "the server takes no more calls on this connection", left=False
+            )
+        stream_id = self._http.next_stream_id()
+        call = self._streams[stream_id] = StreamCall(self, stream_id)
+        self._http.send_headers(stream_id, self._head(path, None, token))
+        self._flush_soon()
+        self._tick_soon()
+        return call
+
+    async def close(self) -> None:
+        """Say goodbye and hang up; takes at most `CLOSE_S_MAX` seconds."""
+        # First: what would leave with the goodbye has left, and whoever waits for it must not be told
+        # that it was not applied.
+        self._flush()
+        self._end(StoreClosed(), "the store was closed")
+        if self._transport is None:
+            return
+        self._http.goaway()
+        self._flush()
+        self._transport.close()
+        try:
+            await asyncio.wait([self._closed], timeout=CLOSE_S_MAX)
+        finally:
+            self._transport.abort()
+
+    def abort(self, cause: str) -> None:
+        """Hang up at once."""
+        self._end(None, cause)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_ready(self) -> None:
+        await self._ready
+
+    # -- for stream calls ---------------------------------------------------------------------
+
+    def pending(self, stream_id: int) -> int:
+        return self._http.pending(stream_id)
+
+    def send_message(self, stream_id: int, payload: bytes) -> None:
+        self._http.send_data(stream_id, frame(payload))
+        self._flush_soon()
+
+    def half_close(self, stream_id: int) -> None:
+        self._http.send_data(stream_id, b"", end_stream=True)
+        self._flush_soon()
+
+    def consumed(self, stream_id: int, flow_bytes: int) -> None:
+        self._http.consumed(stream_id, flow_bytes)
+        self._flush_soon()
+
+    def abandon(self, stream_id: int) -> None:
+        self._streams.pop(stream_id, None)
+        self._http.reset(stream_id, ErrorCode.CANCEL)
+        self._flush_soon()
+
+    # -- sending ------------------------------------------------------------------------------
+
+    def _head(self, path: str, timeout_s: float | None, token: str | None) -> bytes:
+        key = (path, timeout_s, token)
+        head = self._heads.get(key)
+        if head is None:
+            if len(self._heads) > 64:  # tokens change now and then; the paths are few
+                self._heads.clear()
+            head = self._heads[key] = request_head(
+                path,
+                str(self.address),
+                scheme=self._scheme,
+                timeout_s=timeout_s,
+                metadata=((b"token", token.encode()),) if token else (),
+            )
+        return head
+
+    def _start(self, call: UnaryCall) -> None:
+        if not self.usable:
+            call.fail(CallLost(self._lost or "the server is going away", left=False))
+        elif self._waiting or not self._has_room():
+            if len(self._waiting) >= CALLS_WAITING_MAX:
+                call.fail(
+                    Unavailable(
+                        f"{len(self._waiting):,} requests wait to be sent to {self.address} already. "
+                        "Ask for less at a time, or use more connections."
+                    )
+                )
+                return
+            self._waiting.append(call)
+        else:
+            self._send(call)
+        self._tick_soon()
+
+    def _has_room(self) -> bool:
+        return (
+            self._http.can_open_stream
+            and not self._paused
+            and self._http.pending_total < SEND_BYTES_MAX
+        )
+
+    def _send(self, call: UnaryCall) -> None:
+        stream_id = call.stream_id = self._http.next_stream_id()
+        self._unary[stream_id] = call
+        self._unflushed.append(call)
+        self._http.send_headers(stream_id, call.head)
+        self._http.send_data(stream_id, frame(call.payload), end_stream=True)
+        self._flush_soon()
+
+    def _admit(self) -> None:
+        """Send what waited, as far as there is room."""
+        while self._waiting and self._has_room():
+            call = self._waiting.popleft()
+            if not call.result.done():
+                self._send(call)
+
+    def _give_up(self, call: UnaryCall) -> None:
+        if self._unary.pop(call.stream_id, None) is not None:
+            self._http.reset(call.stream_id, ErrorCode.CANCEL)
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        if self._transport is not None and not self._transport.is_closing():
+            data = self._http.data_to_send()
+            if data:
+                self._transport.write(data)
+                self._unflushed.clear()
+
+    # -- told by the transport ----------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        secured = transport.get_extra_info("ssl_object")
+        if secured is not None and secured.selected_alpn_protocol() != "h2":
+            self.abort("it offers no HTTP/2 over TLS")
+            return
+        self._http.start()
+        self._flush()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard_at = self._loop.time()
+        for event in self._http.receive(data, now=self._heard_at):
+            self._on_event(event)
+        if self._waiting:
+            self._admit()
+        self._flush_soon()
+
+    def pause_writing(self) -> None:
+        self._paused = True
+
+    def resume_writing(self) -> None:
+        self._paused = False
+        self._admit()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(None, f"the connection broke ({exc})" if exc is not None else "the server hung up")
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # -- told by the other side ---------------------------------------------------------------
+
+    def _on_event(self, event: Event) -> None:
+        match event:
+            case HeadersReceived(stream_id, headers, end_stream):
+                self.served = True
+                call = self._unary.get(stream_id) or self._streams.get(stream_id)
+                if call is not None:
+                    call.on_head(headers, self._options.answer_bytes_max, ends=end_stream)
+                    if end_stream or headers.status != b"200":
+                        self._forget(stream_id, ended=end_stream)
+            case DataReceived():
+                self._on_data(event)
+            case TrailersReceived(stream_id, headers):
+                call = self._unary.get(stream_id) or self._streams.get(stream_id)
+                if call is not None:
+                    call.on_status(headers)
+                    self._forget(stream_id, ended=True)
+            case StreamReset(stream_id, code):
+                call = self._unary.get(stream_id) or self._streams.get(stream_id)
+                if call is not None:
+                    call.on_reset(code)
+                    self._forget(stream_id, ended=True)
+            case StreamDrained(stream_id):
+                stream = self._streams.get(stream_id)
+                if stream is not None:
+                    stream.on_drained()
+            case PingAcked():
+                self._pinged_at = None
+            case GoAwayReceived():
+                self._on_goaway()
+            case SettingsReceived():
+                if not self._ready.done():
+                    self._ready.set_result(None)
+            case ConnectionEnded(_, reason):
+                self._flush()
+                self.abort(f"it does not speak HTTP/2 as it should: {reason}")
+
+    def _on_data(self, event: DataReceived) -> None:
+        stream_id = event.stream_id
+        unary = self._unary.get(stream_id)
+        if unary is not None:
+            self._http.consumed(stream_id, event.flow_bytes)
+            goes_on = unary.on_data(event.data)
+            ended_early = event.end_stream
+            if ended_early:
+                unary.fail(CallLost("the server ended the call without a status", left=True))
+            if ended_early or not goes_on:
+                self._forget(stream_id, ended=ended_early)
+            return
+        stream = self._streams.get(stream_id)
+        if stream is None:
+            self._http.consumed(stream_id, event.flow_bytes)  # of a call that was given up
+            return
+        goes_on = stream.on_data(event.data, event.flow_bytes)
+        if event.end_stream:
+            stream.fail(CallLost("the server ended the call without a status", left=True))
+        if event.end_stream or not goes_on:
+            self._forget(stream_id, ended=event.end_stream)
+
+    def _forget(self, stream_id: int, *, ended: bool) -> None:
+        self._unary.pop(stream_id, None)
+        stream = self._streams.pop(stream_id, None)
+        if not ended or (stream is not None and self._http.is_open(stream_id)):
+            self._http.reset(stream_id, ErrorCode.CANCEL)
+        self._hang_up_when_idle()
+
+    def _hang_up_when_idle(self) -> None:
+        idle = not self._unary and not self._streams
+        if self._going_away and idle and self._transport is not None:
+            self._transport.close()
+
+    def _on_goaway(self) -> None:
+        # Calls the server did not look at are reported as refused, one by one; the others go on.
+        self._going_away = True
+        self._fail_waiting(CallLost("the server is going away", left=False))
+        if not self._ready.done():
+            self._ready.set_exception(CallLost("the server is going away", left=False))
+        self._hang_up_when_idle()
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def _fail_waiting(self, error: QuorateError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            call.fail(error)
+
+    def _end(self, error: QuorateError | None, cause: str) -> None:
+        """Fail every call; only the first cause counts."""
+        if self._lost is not None:
+            return
+        self._lost = cause
+        if self._timer is not None:
+            self._timer.cancel()
+        self._fail_waiting(error or CallLost(cause, left=False))
+        for unflushed in self._unflushed:
+            unflushed.fail(error or CallLost(cause, left=False))
+        sent, streams = [*self._unary.values()], [*self._streams.values()]
+        self._unary.clear()
+        self._streams.clear()
+        for call in sent:
+            call.fail(CallLost(cause, left=True))  # whatever ended it: it may be carried out
+        for stream in streams:
+            stream.fail(error or CallLost(cause, left=True))
+        if not self._ready.done():
+            self._ready.set_exception(error or CallLost(cause, left=False))
+            self._ready.exception()  # nobody may be waiting for it any more
+
+    # -- time ---------------------------------------------------------------------------------
+
+    def _tick_soon(self) -> None:
+        wanted_s = _TICK_S if self._unary or self._waiting else self._slow_tick_s()
+        if self._timer is not None:
+            if self._timer.when() <= self._loop.time() + wanted_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_later(wanted_s, self._tick)
+
+    def _slow_tick_s(self) -> float:
+        return min(_SLOW_TICK_S, self._options.silence_s / 4, self._options.answer_s / 4)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if self._lost is not None:
+            return
+        now = self._loop.time()
+        for call in [call for call in self._unary.values() if call.deadline <= now]:
+            call.fail(DeadlinePassed(now - call.began))
+            self._give_up(call)
+            if self._heard_at <= call.began:
+                self._ask_if_there(now)
+        if self._waiting:
+            for call in self._waiting:
+                if call.deadline <= now:
+                    call.fail(DeadlinePassed(now - call.began, left=False))
+            self._waiting = deque(call for call in self._waiting if not call.result.done())
+        self._mind_silence(now)
+        if not self.gone and (
+            self._unary or self._waiting or self._streams or self._pinged_at is not None
+        ):
+            self._tick_soon()
+
+    def _mind_silence(self, now: float) -> None:
+        if self._pinged_at is not None:
+            if self._heard_at >= self._pinged_at:
+                self._pinged_at = None
+            elif now - self._pinged_at > self._options.answer_s:
+                self.abort(f"{self.address} has been silent for {now - self._heard_at:.1f} s")
+        elif now - self._heard_at > self._options.silence_s:
+            self._ask_if_there(now)
+
+    def _ask_if_there(self, now: float) -> None:
+        if self._pinged_at is None:
+            self._pinged_at = now
+            self._http.ping(b"quorate?")
+            self._flush_soon()

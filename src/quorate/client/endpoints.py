@@ -1,0 +1,146 @@
+"""Several servers, one connection: which server is spoken to, and when to try the next.
+
+A connection is made when it is first needed.  When it is lost, or no server answers, the next attempt
+is made at the next server; after a round of all of them failed, only after a pause that doubles from
+round to round, with some chance in it so that many clients do not come back at the same moment.
+
+Invariants
+    * One attempt at a time, however many callers wait; each attempt has a time limit.
+    * A caller that gives up waiting does not disturb the attempt others wait for.
+    * A server that takes connections and answers nothing counts as one that fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+
+from quorate.client.channel import Channel
+from quorate.client.losses import NotReached
+from quorate.client.urls import Address
+from quorate.clock import Clock
+from quorate.errors import StoreClosed
+
+__all__ = ["PAUSE_FIRST_S", "PAUSE_MAX_S", "Dial", "Endpoints"]
+
+Dial = Callable[[Address], Awaitable[Channel]]
+
+PAUSE_FIRST_S = 0.05
+PAUSE_MAX_S = 5.0
+_DOUBLINGS_MAX = 16
+
+
+class Endpoints:
+    """The servers of one store."""
+
+    def __init__(
+        self, addresses: Sequence[Address], *, dial: Dial, rng: random.Random, clock: Clock
+    ) -> None:
+        assert addresses
+        self.addresses = tuple(addresses)
+        self.ever_connected = False
+        self._dial, self._rng, self._clock = dial, rng, clock
+        self._turn = 0
+        self._channel: Channel | None = None
+        self._retired: list[Channel] = []
+        self._round: asyncio.Task[Channel] | None = None
+        self._rounds_failed = 0
+        self._not_before = clock.now()
+        self._closed = False
+
+    @property
+    def current(self) -> Channel | None:
+        """The connection, if there is a usable one."""
+        channel = self._channel
+        return channel if channel is not None and channel.usable else None
+
+    async def channel(self, *, within_s: float | None = None) -> Channel:
+        """The connection, made if there is none.
+
+        Raises `NotReached` when a round of attempts at all servers failed, or when the time is over.
+        """
+        channel = self.current
+        if channel is not None:
+            return channel
+        if self._closed:
+            raise StoreClosed
+        if self._round is None:
+            self._note_loss()
+            self._round = asyncio.create_task(self._connect(), name="quorate-connect")
+            self._round.add_done_callback(self._round_over)
+        attempt = self._round
+        done, _ = await asyncio.wait([attempt], timeout=within_s)
+        if not done:
+            raise NotReached(f"no server answered in time: {self}")
+        if attempt.cancelled():
+            raise StoreClosed
+        return attempt.result()
+
+    def prefer_another(self, channel: Channel) -> None:
+        """This server answers, but cannot serve now: go on at the next, if there is one."""
+        if channel is self._channel and len(self.addresses) > 1:
+            self._retire(channel)
+            self._turn += 1
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._round is not None:
+            self._round.cancel()
+            await asyncio.wait([self._round])
+        channels = [*self._retired, *([self._channel] if self._channel is not None else [])]
+        self._retired, self._channel = [], None
+        for channel in channels:
+            await channel.close()
+
+    def __str__(self) -> str:
+        return ", ".join(str(address) for address in self.addresses)
+
+    def _note_loss(self) -> None:
+        """What became of the last connection decides how soon the next is tried."""
+        lost, self._channel = self._channel, None
+        if lost is None:
+            return
+        self._retire(lost)
+        self._turn += 1
+        if lost.served:
+            self._rounds_failed = 0
+        else:
+            self._pause_longer()
+
+    def _retire(self, channel: Channel) -> None:
+        # Calls that run on it go on; it is closed when they are over, at the latest with the store.
+        self._retired = [old for old in self._retired if not old.gone]
+        if not channel.gone:
+            channel.retire()
+            self._retired.append(channel)
+        if channel is self._channel:
+            self._channel = None
+
+    async def _connect(self) -> Channel:
+        pause_s = self._not_before - self._clock.now()
+        if pause_s > 0:
+            await self._clock.sleep(pause_s)
+        causes = []
+        for _ in self.addresses:
+            address = self.addresses[self._turn % len(self.addresses)]
+            try:
+                return await self._dial(address)
+            except NotReached as error:
+                causes.append(str(error))
+                self._turn += 1
+        self._pause_longer()
+        raise NotReached(f"no server could be reached: {'; '.join(causes)}. Is one running there?")
+
+    def _pause_longer(self) -> None:
+        base_s = PAUSE_FIRST_S * 2 ** min(self._rounds_failed, _DOUBLINGS_MAX)
+        self._rounds_failed += 1
+        self._not_before = self._clock.now() + min(base_s, PAUSE_MAX_S) * self._rng.uniform(0.5, 1.0)
+
+    def _round_over(self, attempt: asyncio.Task[Channel]) -> None:
+        self._round = None
+        if attempt.cancelled():
+            return
+        if attempt.exception() is None:  # which also marks an error as seen: callers may have left
+            self._channel = attempt.result()
+            self.ever_connected = True

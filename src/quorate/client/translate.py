@@ -1,0 +1,320 @@
+"""Values of the store as etcd's messages, and etcd's answers as values of the store.  Pure.
+
+Where zero means "not given" on the wire and the store knows None, or the wire has no word for something
+the store can say, it is put here in the words the wire has:
+    * A range without end, or from the very first key, has `\\0` there; a range that can have no keys
+      becomes one that etcd, too, finds empty, never one of those special forms.
+    * A revision bound of 0 is a bound: a lower one lets everything pass, an upper one nothing.
+    * Seconds are whole numbers on the wire; a time to live is rounded up, never down.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+
+from quorate.errors import ProtocolError
+from quorate.store.model import (
+    Compare,
+    CompareTarget,
+    Delete,
+    DeleteResult,
+    Event,
+    KeyRange,
+    Keys,
+    KeyValue,
+    LeaseGrant,
+    LeaseId,
+    LeaseStatus,
+    Op,
+    OpResult,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Relation,
+    Revision,
+    SortTarget,
+    Txn,
+    TxnResult,
+)
+from quorate.wire.etcd import kv as wire_kv
+from quorate.wire.etcd import rpc
+
+__all__ = [
+    "delete_request",
+    "delete_result",
+    "events_by_revision",
+    "grant_result",
+    "lease_status",
+    "put_request",
+    "put_result",
+    "range_request",
+    "range_result",
+    "revision_of",
+    "ttl_seconds",
+    "txn_request",
+    "txn_result",
+    "watch_request",
+    "wire_keys",
+]
+
+# A range that etcd finds empty.  (`\0` as an end, and an empty one, mean other things.)
+_NOTHING = (b"\x01", b"\x01")
+
+
+def wire_keys(keys: Keys) -> tuple[bytes, bytes]:
+    """`key` and `range_end` for a key or a range."""
+    if isinstance(keys, bytes):
+        return keys, b""
+    start, end = keys.start, keys.end
+    if end is None:
+        return start or b"\0", b"\0"
+    if end <= b"\0":
+        return _NOTHING
+    if keys.is_single:
+        return start, b""
+    return start or b"\0", end
+
+
+def _has_no_keys(keys: Keys) -> bool:
+    return isinstance(keys, KeyRange) and keys.end is not None and keys.end <= max(keys.start, b"\0")
+
+
+# -- requests --------------------------------------------------------------------------------
+
+_SORT_TARGET = {
+    SortTarget.KEY: rpc.SortTarget.KEY,
+    SortTarget.VERSION: rpc.SortTarget.VERSION,
+    SortTarget.CREATE: rpc.SortTarget.CREATE,
+    SortTarget.MOD: rpc.SortTarget.MOD,
+    SortTarget.VALUE: rpc.SortTarget.VALUE,
+}
+_COMPARE_TARGET = {
+    CompareTarget.VALUE: rpc.CompareTarget.VALUE,
+    CompareTarget.VERSION: rpc.CompareTarget.VERSION,
+    CompareTarget.CREATE: rpc.CompareTarget.CREATE,
+    CompareTarget.MOD: rpc.CompareTarget.MOD,
+    CompareTarget.LEASE: rpc.CompareTarget.LEASE,
+}
+_RELATION = {
+    Relation.EQUAL: rpc.CompareResult.EQUAL,
+    Relation.NOT_EQUAL: rpc.CompareResult.NOT_EQUAL,
+    Relation.LESS: rpc.CompareResult.LESS,
+    Relation.GREATER: rpc.CompareResult.GREATER,
+}
+
+
+def range_request(op: Range) -> rpc.RangeRequest:
+    key, range_end = wire_keys(op.keys)
+    # etcd sorts by key, upwards, for nothing.
+    plain = op.sort_by is SortTarget.KEY and not op.descending
+    order = rpc.SortOrder.DESCEND if op.descending else rpc.SortOrder.ASCEND
+    return rpc.RangeRequest(
+        key=key,
+        range_end=range_end,
+        limit=op.limit or 0,
+        revision=op.at or 0,
+        sort_order=rpc.SortOrder.NONE if plain else order,
+        sort_target=_SORT_TARGET[op.sort_by],
+        serializable=op.serializable,
+        keys_only=op.keys_only,
+        count_only=op.count_only,
+        min_mod_revision=_lower(op.mod_revision_min),
+        max_mod_revision=_upper(op.mod_revision_max),
+        min_create_revision=_lower(op.create_revision_min),
+        max_create_revision=_upper(op.create_revision_max),
+    )
+
+
+def _lower(bound: int | None) -> int:
+    return max(bound or 0, 0)
+
+
+def _upper(bound: int | None) -> int:
+    if bound is None:
+        return 0
+    return bound if bound > 0 else -1
+
+
+def put_request(op: Put) -> rpc.PutRequest:
+    return rpc.PutRequest(
+        key=op.key,
+        value=op.value,
+        lease=op.lease,
+        prev_kv=op.prev_kv,
+        ignore_value=op.ignore_value,
+        ignore_lease=op.ignore_lease,
+    )
+
+
+def delete_request(op: Delete) -> rpc.DeleteRangeRequest:
+    key, range_end = wire_keys(op.keys)
+    return rpc.DeleteRangeRequest(key=key, range_end=range_end, prev_kv=op.prev_kv)
+
+
+def txn_request(txn: Txn) -> rpc.TxnRequest:
+    return rpc.TxnRequest(
+        compare=[_compare(compare) for compare in txn.compares],
+        success=[_op(op) for op in txn.then],
+        failure=[_op(op) for op in txn.otherwise],
+    )
+
+
+def _op(op: Op) -> rpc.RequestOp:
+    match op:
+        case Range():
+            return rpc.RequestOp(request_range=range_request(op))
+        case Put():
+            return rpc.RequestOp(request_put=put_request(op))
+        case Delete():
+            return rpc.RequestOp(request_delete_range=delete_request(op))
+        case Txn():
+            return rpc.RequestOp(request_txn=txn_request(op))
+
+
+def _compare(compare: Compare) -> rpc.Compare:
+    key, range_end = wire_keys(compare.keys)
+    message = rpc.Compare(
+        result=_RELATION[compare.relation],
+        target=_COMPARE_TARGET[compare.target],
+        key=key,
+        range_end=range_end,
+    )
+    operand = compare.operand
+    if isinstance(operand, bytes):
+        message.value = operand
+        return message
+    match compare.target:
+        case CompareTarget.VERSION:
+            message.version = operand
+        case CompareTarget.CREATE:
+            message.create_revision = operand
+        case CompareTarget.MOD:
+            message.mod_revision = operand
+        case CompareTarget.LEASE:
+            message.lease = operand
+        case CompareTarget.VALUE:
+            raise AssertionError("the rules let no number be compared with a value")
+    return message
+
+
+def watch_request(
+    keys: Keys, *, after: int, puts: bool, deletes: bool, prev_kv: bool
+) -> rpc.WatchCreateRequest:
+    filters = []
+    if _has_no_keys(keys):
+        # etcd refuses a range without keys.  A key of which nothing is told is as silent.
+        key, range_end = b"\0", b""
+        puts = deletes = False
+    else:
+        key, range_end = wire_keys(keys)
+    if not puts:
+        filters.append(rpc.FilterType.NOPUT)
+    if not deletes:
+        filters.append(rpc.FilterType.NODELETE)
+    return rpc.WatchCreateRequest(
+        key=key,
+        range_end=range_end,
+        start_revision=after + 1,
+        filters=filters,
+        prev_kv=prev_kv,
+        # Now and then the server says how far it is, so that a watch of quiet keys can go on after a
+        # lost connection even if the history it slept through was compacted.
+        progress_notify=True,
+        fragment=True,
+    )
+
+
+def ttl_seconds(ttl_s: float) -> int:
+    return math.ceil(ttl_s)
+
+
+# -- answers ---------------------------------------------------------------------------------
+
+
+def revision_of(header: rpc.ResponseHeader | None) -> Revision:
+    if header is None:
+        raise ProtocolError("the server's answer has no header, so no revision")
+    return Revision(header.revision)
+
+
+def _key_value(kv: wire_kv.KeyValue) -> KeyValue:
+    return KeyValue(kv.key, kv.value, kv.create_revision, kv.mod_revision, kv.version, kv.lease)
+
+
+def _key_values(kvs: Sequence[wire_kv.KeyValue]) -> tuple[KeyValue, ...]:
+    return tuple([_key_value(kv) for kv in kvs])
+
+
+def range_result(answer: rpc.RangeResponse, revision: Revision | None = None) -> RangeResult:
+    if revision is None:
+        revision = revision_of(answer.header)
+    return RangeResult(revision, _key_values(answer.kvs), answer.count, answer.more)
+
+
+def put_result(answer: rpc.PutResponse, revision: Revision | None = None) -> PutResult:
+    if revision is None:
+        revision = revision_of(answer.header)
+    return PutResult(revision, None if answer.prev_kv is None else _key_value(answer.prev_kv))
+
+
+def delete_result(answer: rpc.DeleteRangeResponse, revision: Revision | None = None) -> DeleteResult:
+    if revision is None:
+        revision = revision_of(answer.header)
+    return DeleteResult(revision, answer.deleted, _key_values(answer.prev_kvs))
+
+
+def txn_result(answer: rpc.TxnResponse, revision: Revision | None = None) -> TxnResult:
+    # What is inside happened at the revision of the whole: etcd fills the inner headers in unevenly.
+    if revision is None:
+        revision = revision_of(answer.header)
+    results = tuple([_op_result(part, revision) for part in answer.responses])
+    return TxnResult(revision, answer.succeeded, results)
+
+
+def _op_result(part: rpc.ResponseOp, revision: Revision) -> OpResult:
+    if part.response_range is not None:
+        return range_result(part.response_range, revision)
+    if part.response_put is not None:
+        return put_result(part.response_put, revision)
+    if part.response_delete_range is not None:
+        return delete_result(part.response_delete_range, revision)
+    if part.response_txn is not None:
+        return txn_result(part.response_txn, revision)
+    raise ProtocolError("the server's answer to a transaction has a part that is no answer to anything")
+
+
+def grant_result(lease: int, ttl_s: int) -> LeaseGrant:
+    return LeaseGrant(LeaseId(lease), float(ttl_s))
+
+
+def lease_status(answer: rpc.LeaseTimeToLiveResponse) -> LeaseStatus:
+    return LeaseStatus(
+        LeaseId(answer.ID), float(answer.grantedTTL), float(answer.TTL), tuple(sorted(answer.keys))
+    )
+
+
+def events_by_revision(events: Iterable[wire_kv.Event]) -> Iterator[tuple[int, list[Event]]]:
+    """Events as the store tells them, those of each revision together; they arrive in that order."""
+    together: list[Event] = []
+    revision = 0
+    for wire_event in events:
+        kv = wire_event.kv
+        if kv is None:
+            raise ProtocolError("the server told of a change of no key")
+        if kv.mod_revision != revision:
+            if together:
+                yield revision, together
+            together, revision = [], kv.mod_revision
+        together.append(_event(wire_event, kv))
+    if together:
+        yield revision, together
+
+
+def _event(event: wire_kv.Event, kv: wire_kv.KeyValue) -> Event:
+    if event.type == wire_kv.EventType.DELETE:
+        now = KeyValue(kv.key, b"", 0, kv.mod_revision, 0)
+    else:
+        now = _key_value(kv)
+    return Event(now, None if event.prev_kv is None else _key_value(event.prev_kv))
