@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,9 @@ from tests.support.engines import Engines
 
 
 @pytest.fixture
-def engines(tmp_path: Path) -> Engines:
-    return Engines(tmp_path)
+def engines(tmp_path: Path) -> Iterator[Engines]:
+    with Engines(tmp_path) as engines:
+        yield engines
 
 
 @pytest.fixture

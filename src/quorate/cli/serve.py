@@ -2,102 +2,151 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+import os
+from pathlib import Path
+
 import click
 
-from quorate.cli.values import read_address, read_count, read_duration_s, read_size
-from quorate.errors import InvalidRequest
-from quorate.server import (
-    Address,
-    Limits,
-    Retention,
-    ServerConfig,
-    Started,
-    default_engine_url,
-    run_server,
-)
+from quorate.server.config import Address, ServerConfig, TlsConfig
+from quorate.server.hangup import read_settings_again
+from quorate.server.logs import set_up_logs
+from quorate.server.run import Started, run_server
+from quorate.server.settings import GROUPS, SETTINGS, in_group
+from quorate.server.sources import CONFIG_VARIABLE, Effective, gather
 from quorate.server.units import format_count, format_size
 
 __all__ = ["command"]
 
-
-@click.command("serve", short_help="Open a store and serve it.")
-@click.option(
-    "--engine",
-    "engine_url",
-    metavar="URL",
-    default=default_engine_url,
-    show_default="sqlite: in your state directory",
-    help="Where the data is: sqlite:PATH, or memory: for data that is gone at the end.",
-)
-@click.option(
-    "--listen-http",
-    type=read_address,
-    default="127.0.0.1:7070",
-    show_default=True,
-    metavar="HOST:PORT|off",
-    help="Where to answer /health.",
-)
-@click.option(
-    "--quota",
-    "quota_bytes",
-    type=read_size,
-    default="2GiB",
-    show_default=True,
-    metavar="SIZE",
-    help="How much data to take before writes are refused.",
-)
-@click.option(
-    "--retain-revisions",
-    "revisions_max",
-    type=read_count,
-    default="100000",
-    show_default=True,
-    metavar="N|off",
-    help="How many revisions of history to keep.",
-)
-@click.option(
-    "--retain-age",
-    "age_max_s",
-    type=read_duration_s,
-    default="1h",
-    show_default=True,
-    metavar="TIME|off",
-    help="How long to keep history.",
-)
-def command(
-    engine_url: str,
-    listen_http: Address | None,
-    quota_bytes: int,
-    revisions_max: int | None,
-    age_max_s: float | None,
-) -> None:
-    """Open a store and serve it until SIGINT or SIGTERM."""
-    config = ServerConfig(
-        engine_url=engine_url,
-        listen_http=listen_http,
-        limits=Limits(storage_bytes_max=quota_bytes),
-        retention=Retention(revisions_max=revisions_max, age_max_s=age_max_s),
-    )
-    try:
-        received = run_server(config, on_started=_show)
-    except InvalidRequest as error:
-        raise click.UsageError(str(error), click.get_current_context()) from error
-    click.echo(f"Stopped by {received.name}; the store is closed.")
+_log = logging.getLogger(__name__)
 
 
-def _show(started: Started) -> None:
-    status = started.status
-    contents = f"revision {status.revision:,}, {format_count(status.keys_count, 'key')}"
-    where = "in memory only, gone when this stops" if started.path is None else started.path
-    room = f"{format_size(status.size_bytes)} of {format_size(status.size_bytes_max)}"
-    click.echo(
-        "\n".join(
-            (
-                click.style("Quorate is ready.", bold=True),
-                f"  data    {where}",
-                f"          {contents}, {room}",
-                f"  health  {'off' if started.http is None else f'http://{started.http}/health'}",
-                "Ctrl-C stops it.",
+class _Serve(click.Command):
+    """The options of the table of settings, and a help page that keeps their groups together."""
+
+    def __init__(self, name: str | None, *, params: list[click.Parameter], **rest: object) -> None:
+        of_settings: list[click.Parameter] = [
+            click.Option(
+                [setting.flag],
+                metavar=setting.metavar,
+                help=f"{setting.help}  [default: {setting.default_for_people}]",
             )
-        )
+            for setting in SETTINGS
+        ]
+        super().__init__(name, params=of_settings + params, **rest)  # type: ignore[arg-type]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx)}
+        for group in GROUPS:
+            with formatter.section(group):
+                formatter.write_dl(
+                    [record for each in in_group(group) if (record := records.pop(each.key))]
+                )
+        with formatter.section("Others"):
+            formatter.write_dl([record for record in records.values() if record])
+
+
+@click.command(
+    "serve",
+    cls=_Serve,
+    short_help="Open a store and serve it.",
+    epilog="Sizes are written as 500MB or 2GiB, times as 90s, 30m or 1h30m.",
+)
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    envvar=CONFIG_VARIABLE,
+    show_envvar=True,
+    help='A TOML file with settings by name, as in: listen-etcd = "0.0.0.0:2379".',
+)
+@click.option(
+    "--show-config", is_flag=True, help="Print every setting and where it comes from, and end."
+)
+def command(file: Path | None, show_config: bool, **flags: str | None) -> None:
+    """Open a store and serve it until SIGINT or SIGTERM.
+
+    Each option of the first groups can also be given in the environment (--listen-etcd as
+    QUORATE_LISTEN_ETCD) or in the file of --config (as listen-etcd).  An option beats the environment,
+    the environment beats the file.  SIGHUP reads certificates and the log level again.
+    """
+    given = {name.replace("_", "-"): text for name, text in flags.items() if text is not None}
+    gather_all = functools.partial(gather, given, os.environ, file=file)
+    settings = gather_all()
+    config = settings.config()
+    if show_config:
+        _show_config(settings)
+        return
+    set_up_logs(config.log)
+    received = run_server(
+        config,
+        on_started=functools.partial(_greet, config),
+        on_hangup=lambda: read_settings_again(settings, gather_all),
     )
+    if config.log.format == "json":
+        _log.info("stopped by %s", received.name)
+    else:
+        click.echo(f"Stopped by {received.name}; the store is closed.")
+
+
+def _show_config(settings: Effective) -> None:
+    rows = settings.rows()
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, text, source in rows:
+        click.echo(f"{name:<{widths[0]}}  {text:<{widths[1]}}  {source}")
+
+
+def _greet(config: ServerConfig, started: Started) -> None:
+    if config.log.format == "json":  # for a machine, so is this
+        _log.info(
+            "ready",
+            extra={
+                "data": None if started.path is None else str(started.path),
+                "etcd": None if started.etcd is None else str(started.etcd),
+                "http": None if started.http is None else str(started.http),
+                "revision": started.status.revision,
+            },
+        )
+    else:
+        click.echo(_greeting(config.tls, started))
+
+
+def _greeting(tls: TlsConfig | None, started: Started) -> str:
+    status = started.status
+    where = "in memory only, gone when this stops" if started.path is None else started.path
+    contents = f"revision {status.revision:,}, {format_count(status.keys_count, 'key')}"
+    room = f"{format_size(status.size_bytes)} of {format_size(status.size_bytes_max)}"
+    lines = [
+        click.style("Quorate is ready.", bold=True),
+        f"  data    {where}",
+        f"          {contents}, {room}",
+        f"  etcd    {'off' if started.etcd is None else _endpoint(started.etcd, tls)}",
+        f"  health  {'off' if started.http is None else f'http://{started.http}/health'}",
+    ]
+    if started.etcd is not None:
+        lines += [f"  try     {first}" for first in _examples(started.etcd, tls)[:1]]
+        lines += [f"          {other}" for other in _examples(started.etcd, tls)[1:]]
+    return "\n".join([*lines, "Ctrl-C stops it."])
+
+
+def _endpoint(etcd: Address, tls: TlsConfig | None) -> str:
+    if tls is None:
+        return f"{etcd}, not encrypted"
+    return f"{etcd}, TLS{'' if tls.client_ca is None else ' with client certificates'}"
+
+
+def _examples(etcd: Address, tls: TlsConfig | None) -> list[str]:
+    """Commands that work on this machine as they stand, but for the names of a client's own files."""
+    hosts = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    place = Address(hosts.get(etcd.host, etcd.host), etcd.port)
+    secrets = "" if tls is None else " --cacert CA"
+    if tls is not None and tls.client_ca is not None:
+        secrets += " --cert CERT --key KEY"
+    scheme = "http" if tls is None else "https"
+    endpoint = "" if str(place) == "127.0.0.1:2379" else f" -e quorate://{place}"
+    return [
+        f"etcdctl --endpoints {scheme}://{place}{secrets} put greeting hello",
+        f"quorate put greeting hello{endpoint}{secrets}",
+    ]

@@ -1,4 +1,7 @@
-"""Option values that click does not know: addresses, sizes, durations, data files."""
+"""Option values that click does not know: durations, data files, leases, keys.
+
+What the parsers need is imported when there is something to parse: most verbs never get there.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +12,38 @@ from typing import TypeVar
 import click
 
 from quorate.errors import InvalidRequest
-from quorate.server.config import Address, data_path
-from quorate.server.units import parse_duration_s, parse_size
 
-__all__ = ["read_address", "read_count", "read_data", "read_duration_s", "read_size"]
+__all__ = [
+    "read_bytes",
+    "read_data",
+    "read_duration",
+    "read_lease",
+]
 
 _T = TypeVar("_T")
 
 
-def read_address(text: str) -> Address | None:
-    return None if text == "off" else _read(Address.parse, text)
-
-
-def read_count(text: str) -> int | None:
-    return None if text == "off" else _read(_parse_count, text)
-
-
-def read_duration_s(text: str) -> float | None:
-    return None if text == "off" else _read(parse_duration_s, text)
-
-
-def read_size(text: str) -> int:
-    return _read(parse_size, text)
+def read_duration(text: str) -> float:
+    """Seconds; a plain number is seconds too."""
+    return _read(_parse_duration_s, text)
 
 
 def read_data(text: str) -> Path:
+    from quorate.server.config import data_path
+
     return _read(data_path, text)
+
+
+def read_lease(text: str) -> int:
+    from quorate.cli.text import parse_lease
+
+    return _read(parse_lease, text)
+
+
+def read_bytes(text: str | bytes) -> bytes:
+    from quorate.cli.text import from_shell
+
+    return text if isinstance(text, bytes) else from_shell(text)
 
 
 def _read(parse: Callable[[str], _T], text: str) -> _T:
@@ -44,8 +53,11 @@ def _read(parse: Callable[[str], _T], text: str) -> _T:
         raise click.BadParameter(str(error)) from error
 
 
-def _parse_count(text: str) -> int:
-    digits = text.replace("_", "").replace(",", "")
-    if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
-        raise InvalidRequest(f"{text!r} is not a number above 0, nor off.")
-    return int(digits)
+def _parse_duration_s(text: str) -> float:
+    # The common forms without loading a server for its parser.
+    number = text.removesuffix("s")
+    if number.isascii() and number.replace(".", "", 1).isdigit():
+        return float(number)
+    from quorate.server.units import parse_duration_s
+
+    return parse_duration_s(text)

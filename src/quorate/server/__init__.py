@@ -1,7 +1,7 @@
-"""The composition root: a configuration becomes an engine, the engine gets its faces, and both run."""
+"""The composition root: settings become a configuration, the configuration a running server."""
 
 from quorate.engines.embedded.retention import Retention
-from quorate.server.config import Address, ServerConfig, default_engine_url
+from quorate.server.config import Address, ServerConfig, TlsConfig, default_engine_url
 from quorate.server.run import Started, run_server
 from quorate.store.rules import Limits
 
@@ -11,6 +11,7 @@ __all__ = [
     "Retention",
     "ServerConfig",
     "Started",
+    "TlsConfig",
     "default_engine_url",
     "run_server",
 ]

@@ -7,14 +7,29 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
 from quorate.store.rules import Limits
 
-__all__ = ["Address", "ServerConfig", "data_path", "default_engine_url"]
+__all__ = [
+    "Address",
+    "LogConfig",
+    "LogFormat",
+    "LogLevel",
+    "ServerConfig",
+    "TlsConfig",
+    "TlsVersion",
+    "data_path",
+    "default_engine_url",
+]
 
 _PORT_MAX = 65_535
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormat: TypeAlias = Literal["text", "json"]
+TlsVersion: TypeAlias = Literal["1.2", "1.3"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +70,43 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsConfig:
+    """Which files an encrypted port uses.
+
+    With `client_ca`, whoever connects needs a certificate that it signed.
+    """
+
+    cert: Path
+    key: Path
+    client_ca: Path | None = None
+    version_min: TlsVersion = "1.2"
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    level: LogLevel = "info"
+    format: LogFormat = "text"
+
+
+@dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """`listen_http` None serves no HTTP."""
+    """`listen_etcd` or `listen_http` None does not serve that; `tls` is the etcd port's.
+
+    advertise_etcd: where clients that ask for the members are sent; None is where it listens.
+    connections_max: clients of the etcd port; the next is closed at once.
+    streams_max: calls that one connection may have open; the next is refused with "try later".
+    """
 
     engine_url: str
+    listen_etcd: Address | None
     listen_http: Address | None
+    advertise_etcd: Address | None = None
+    tls: TlsConfig | None = None
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
+    connections_max: int = 10_000
+    streams_max: int = 4_096
+    log: LogConfig = field(default_factory=LogConfig)
 
 
 def default_engine_url(

@@ -6,96 +6,159 @@ they accept connections only when the store is open.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 
-from quorate.engines.opening import open_store
-from quorate.faces.http import serve_http
+from quorate.engines.embedded.engine import EmbeddedStore
+from quorate.engines.opening import open_embedded
 from quorate.server.config import Address, ServerConfig
+from quorate.server.descriptors import make_room_for
 from quorate.server.event_loop import run
-from quorate.server.sockets import bind, bound_address
+from quorate.server.identity import establish_ids
+from quorate.server.service_manager import tell_service_manager
+from quorate.server.settings import LISTEN_ETCD, LISTEN_HTTP, Setting
+from quorate.server.signals import signals
+from quorate.server.sockets import bind, bound_address, reachable
+from quorate.server.tls import Certificates
 from quorate.store.model import StoreStatus
 
 __all__ = ["Started", "run_server"]
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a server has to say once it is ready; `http` is the address it really has.
+    """What a server has to say once it is ready; `etcd` and `http` are the addresses it really has.
 
     `path` is None for a store that is in memory only.
     """
 
     path: Path | None
     status: StoreStatus
+    etcd: Address | None
     http: Address | None
 
 
-def run_server(config: ServerConfig, *, on_started: Callable[[Started], None]) -> signal.Signals:
-    """Serve until SIGINT or SIGTERM, and say which it was.
+def run_server(
+    config: ServerConfig,
+    *,
+    on_started: Callable[[Started], None],
+    on_hangup: Callable[[], None] = lambda: None,
+) -> signal.Signals:
+    """Serve until a signal says stop, and say which it was; SIGHUP reads certificates again.
 
     Raises `Unavailable` for an address that cannot be had, `DataError` for data that cannot be opened
-    and `InvalidRequest` for an engine URL that means nothing.
+    and `InvalidRequest` for an engine URL that means nothing and for TLS files that cannot be used.
     """
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.WARNING)
-    return run(_serve(config, on_started))
+    return run(_serve(config, on_started, on_hangup))
 
 
-async def _serve(config: ServerConfig, on_started: Callable[[Started], None]) -> signal.Signals:
-    with _stop_signal() as stopped, _listener(config.listen_http) as http:
+async def _serve(
+    config: ServerConfig, on_started: Callable[[Started], None], on_hangup: Callable[[], None]
+) -> signal.Signals:
+    serves_tls = config.listen_etcd is not None and config.tls is not None
+    certificates = Certificates(config.tls) if serves_tls and config.tls is not None else None
+
+    def hang_up() -> None:
+        on_hangup()
+        if certificates is not None:
+            certificates.read_again()
+
+    with (
+        signals(hang_up) as stopped,
+        _bound(config.listen_etcd, LISTEN_ETCD) as etcd,
+        _bound(config.listen_http, LISTEN_HTTP) as http,
+    ):
         async with contextlib.AsyncExitStack() as running:
             store = await running.enter_async_context(
-                open_store(config.engine_url, limits=config.limits, retention=config.retention)
+                open_embedded(config.engine_url, limits=config.limits, retention=config.retention)
             )
             if http is not None:
-                assert config.listen_http is not None
-                await running.enter_async_context(serve_http(store, http, host=config.listen_http.host))
+                await running.enter_async_context(_http_face(store, http, config))
+            if etcd is not None:
+                await running.enter_async_context(_etcd_face(store, etcd, config, certificates))
+            tell_service_manager("READY=1")
+            running.callback(tell_service_manager, "STOPPING=1")
             on_started(
                 Started(
                     path=store.path,
                     status=await store.status(),
+                    etcd=None if etcd is None else bound_address(etcd),
                     http=None if http is None else bound_address(http),
                 )
             )
             return await stopped
 
 
+# The faces are imported when they are served: a server without them need not wait for them to load.
+
+
+@contextlib.asynccontextmanager
+async def _http_face(
+    store: EmbeddedStore, listener: socket.socket, config: ServerConfig
+) -> AsyncIterator[None]:
+    from quorate.faces.http import serve_http
+
+    assert config.listen_http is not None
+    async with serve_http(store, listener, host=config.listen_http.host):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _etcd_face(
+    store: EmbeddedStore,
+    listener: socket.socket,
+    config: ServerConfig,
+    certificates: Certificates | None,
+) -> AsyncIterator[None]:
+    from quorate.faces.etcd.header import Identity
+    from quorate.faces.etcd.server import serve_etcd
+    from quorate.wire.http2 import Http2Limits
+
+    assert config.listen_etcd is not None
+    make_room_for(config.connections_max)
+    _warn_if_open_to_all(config)
+    ids = establish_ids(store.path)
+    scheme = "http" if certificates is None else "https"
+    advertised = config.advertise_etcd or reachable(bound_address(listener))
+    async with serve_etcd(
+        store,
+        listener,
+        host=config.listen_etcd.host,
+        identity=Identity(ids.cluster_id, ids.member_id, client_urls=(f"{scheme}://{advertised}",)),
+        ssl=None if certificates is None else certificates.front,
+        snapshot=store.backup,
+        limits=config.limits,
+        connections_max=config.connections_max,
+        http2_limits=Http2Limits(streams_max=config.streams_max),
+    ):
+        yield
+
+
+def _warn_if_open_to_all(config: ServerConfig) -> None:
+    from quorate.faces.common.host_guard import is_loopback
+
+    assert config.listen_etcd is not None
+    if config.tls is not None and config.tls.client_ca is not None:
+        return
+    if not is_loopback(config.listen_etcd.host):
+        _log.warning(
+            "whoever reaches %s can read and write everything: set tls-client-ca, or listen on "
+            "127.0.0.1 only",
+            config.listen_etcd,
+        )
+
+
 @contextlib.contextmanager
-def _listener(address: Address | None) -> Iterator[socket.socket | None]:
+def _bound(address: Address | None, setting: Setting[Address | None]) -> Iterator[socket.socket | None]:
     if address is None:
         yield None
         return
-    with bind(address) as listener:
+    with bind(address, setting=setting.flag) as listener:
         yield listener
-
-
-@contextlib.contextmanager
-def _stop_signal() -> Iterator[asyncio.Future[signal.Signals]]:
-    """A future for the first SIGINT or SIGTERM.
-
-    The second one gets the system's default again: whoever is in a hurry can have the process die at
-    once, which costs nothing that was acknowledged.
-    """
-    loop = asyncio.get_running_loop()
-    stopped: asyncio.Future[signal.Signals] = loop.create_future()
-    watched = (signal.SIGINT, signal.SIGTERM)
-
-    def stop(number: int, _: FrameType | None) -> None:
-        for each in watched:
-            signal.signal(each, signal.SIG_DFL)
-        loop.call_soon_threadsafe(stopped.set_result, signal.Signals(number))  # wakes the loop, too
-
-    # Not loop.add_signal_handler, which Windows lacks.
-    previous = {each: signal.signal(each, stop) for each in watched}
-    try:
-        yield stopped
-    finally:
-        for each, handler in previous.items():
-            signal.signal(each, handler)

@@ -9,11 +9,14 @@ import sys
 from quorate.errors import Unavailable
 from quorate.server.config import Address
 
-__all__ = ["bind", "bound_address"]
+__all__ = ["bind", "bound_address", "reachable"]
 
 
-def bind(address: Address) -> socket.socket:
-    """A socket that does not listen yet: until it does, connections are refused, not kept waiting."""
+def bind(address: Address, *, setting: str) -> socket.socket:
+    """A socket that does not listen yet: until it does, connections are refused, not kept waiting.
+
+    `setting` is the one to change if the address cannot be had.
+    """
     try:
         family, kind, protocol, _, name = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -27,7 +30,7 @@ def bind(address: Address) -> socket.socket:
         listener.bind(name)
     except OSError as error:
         listener.close()
-        raise Unavailable(f"cannot listen on {address}: {_explain(error)}") from error
+        raise Unavailable(f"cannot listen on {address}: {_explain(error, setting)}") from error
     return listener
 
 
@@ -37,16 +40,26 @@ def bound_address(listener: socket.socket) -> Address:
     return Address(host, port)
 
 
-def _explain(error: OSError) -> str:
+def reachable(address: Address) -> Address:
+    """Where others find what listens at `address`: "everywhere" is no place to connect to."""
+    if address.host in ("0.0.0.0", "::"):
+        return Address(socket.gethostname(), address.port)
+    return address
+
+
+def _explain(error: OSError, setting: str) -> str:
     match error.errno:
         case errno.EADDRINUSE:
             return (
                 "another program (another Quorate?) listens there. "
-                "Stop it, or choose another port with --listen-http."
+                f"Stop it, or choose another port with {setting}."
             )
         case errno.EADDRNOTAVAIL:
-            return "this machine does not have that address. Use 127.0.0.1, or 0.0.0.0 for all of them."
+            return (
+                f"this machine does not have that address. Give {setting} one it has, "
+                "127.0.0.1, or 0.0.0.0 for all of them."
+            )
         case errno.EACCES:
-            return "this user may not use that port. Choose one above 1023."
+            return f"this user may not use that port. Give {setting} one above 1023."
         case _:
             return f"{error.strerror or error}."

@@ -9,7 +9,7 @@ from quorate.engines.embedded.backup import restore as restore_data
 from quorate.engines.embedded.doctor import Report
 from quorate.engines.embedded.doctor import examine as examine_data
 from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_store
+from quorate.engines.opening import open_embedded
 from quorate.errors import DataUnreadable
 from quorate.server.event_loop import run
 
@@ -37,7 +37,7 @@ def restore(file: Path, data: Path, *, progress: Progress | None = None) -> Rest
 
 async def _backup(data: Path, file: Path, progress: Progress | None) -> BackupReport:
     # Whoever copies a store must not compact its history by the way.
-    async with open_store(f"sqlite:{data}", retention=_KEEP_EVERYTHING) as store:
+    async with open_embedded(f"sqlite:{data}", retention=_KEEP_EVERYTHING) as store:
         return await store.backup(file, progress=progress)
 
 

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.unit.cli.asking import ask as ask
+
+FREE_PORTS = ["--listen-http", "127.0.0.1:0", "--listen-etcd", "127.0.0.1:0"]
 QUORATE = [sys.executable, "-W", "error", "-m", "quorate"]
 
 
@@ -36,7 +39,7 @@ class ServerProcess:
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*QUORATE, "serve", "--listen-http", "127.0.0.1:0", *arguments],
+            [*QUORATE, "serve", *FREE_PORTS, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -56,9 +59,16 @@ class ServerProcess:
 
     @property
     def url(self) -> str:
-        found = re.search(r"http://127\.0\.0\.1:\d+", self.greeting)
+        found = re.search(r"(http://127\.0\.0\.1:\d+)/health", self.greeting)
         assert found, self.greeting
-        return found[0]
+        return found[1]
+
+    @property
+    def etcd(self) -> tuple[str, int]:
+        """Host and port of the etcd face."""
+        found = re.search(r"  etcd    (127\.0\.0\.1):(\d+)", self.greeting)
+        assert found, self.greeting
+        return found[1], int(found[2])
 
     def get(self, path: str, **headers: str) -> Answer:
         try:
@@ -78,6 +88,37 @@ class ServerProcess:
         if self.process.poll() is None:
             self.process.kill()
         self.process.communicate()
+
+
+class LoggingServer:
+    """`quorate serve` whose JSON logs, on stderr, are read line by line; killed when left."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            [*QUORATE, "serve", *FREE_PORTS, "--log-format", "json", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def next_log(self) -> dict[str, str]:
+        assert self.process.stderr is not None
+        line = json.loads(self.process.stderr.readline())
+        assert isinstance(line, dict)
+        return line
+
+
+def assert_one_line(err: str) -> str:
+    assert err.startswith("quorate: ")
+    assert err.count("\n") == 1, err
+    return err
 
 
 @pytest.fixture

@@ -13,16 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.unit.cli.conftest import ServerProcess
+from tests.unit.cli.conftest import FREE_PORTS, ServerProcess, assert_one_line
 
 Serve = Callable[..., ServerProcess]
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def assert_one_line(err: str) -> str:
-    assert err.startswith("quorate: ")
-    assert err.count("\n") == 1, err
-    return err
 
 
 def test_says_where_its_data_is_and_answers_health(serve: Serve, tmp_path: Path) -> None:
@@ -81,7 +75,7 @@ def test_second_server_on_the_same_data_is_told_who_owns_it(
     serve: Serve, quorate: Run, tmp_path: Path
 ) -> None:
     owner = serve("--engine", f"sqlite:{tmp_path}/q.db")
-    second = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", "--listen-http", "127.0.0.1:0")
+    second = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS)
     assert second.returncode == 1
     assert f"process {owner.pid}" in assert_one_line(second.stderr)
 
@@ -89,16 +83,12 @@ def test_second_server_on_the_same_data_is_told_who_owns_it(
 def test_port_in_use_is_one_line_and_touches_no_data(quorate: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", "--listen-http", address)
+        done = quorate(
+            "serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS, "--listen-http", address
+        )
     assert done.returncode == 1
     assert re.search(rf"{address}.*--listen-http", assert_one_line(done.stderr))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_no_listener_at_all_is_allowed(tmp_path: Path) -> None:
-    server = ServerProcess("--engine", f"sqlite:{tmp_path}/q.db", "--listen-http", "off")
-    assert "health  off" in server.greeting
-    assert server.end(signal.SIGTERM)[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -110,20 +100,24 @@ def test_no_listener_at_all_is_allowed(tmp_path: Path) -> None:
         (["--engine", "postgres:x"], "sqlite:"),
         (["--quota", "much"], "2GiB"),
         (["--retain-age", "soon"], "1h30m"),
+        (["--tls-cert", "server.pem"], "tls-key"),
+        (["--tls-cert", "gone.pem", "--tls-key", "gone.key"], "gone.pem"),
+        (["--log-level", "loud"], "debug"),
+        (["--config", "gone.toml"], "gone.toml"),
         (["--retain-revisions", "-3"], "-3"),
         (["stray"], "stray"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_wrong_flag_is_one_line_and_exit_code_2(quorate: Run, arguments: list[str], hint: str) -> None:
-    done = quorate("serve", "--listen-http", "127.0.0.1:0", *arguments)
+    done = quorate("serve", *FREE_PORTS, *arguments)
     assert done.returncode == 2
     assert hint in assert_one_line(done.stderr)
 
 
 def test_unwritable_data_directory_is_one_line(quorate: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    done = quorate("serve", "--engine", f"sqlite:{tmp_path}/file/q.db", "--listen-http", "127.0.0.1:0")
+    done = quorate("serve", "--engine", f"sqlite:{tmp_path}/file/q.db", *FREE_PORTS)
     assert done.returncode == 1
     assert str(tmp_path) in assert_one_line(done.stderr)
 
@@ -132,7 +126,7 @@ def test_data_that_is_no_store_is_one_line(quorate: Run, tmp_path: Path) -> None
     (tmp_path / "q.db").write_bytes(
         b"this is not a database, and long enough to be read as one\n" * 100
     )
-    done = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", "--listen-http", "127.0.0.1:0")
+    done = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS)
     assert done.returncode == 1
     assert str(tmp_path / "q.db") in assert_one_line(done.stderr)
 

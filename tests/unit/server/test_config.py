@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from quorate.errors import InvalidRequest, Unavailable
 from quorate.server.config import Address, default_engine_url
-from quorate.server.sockets import bind, bound_address
+from quorate.server.sockets import bind, bound_address, reachable
 from quorate.server.units import format_count, format_size, parse_duration_s, parse_size
 
 HOME = Path("/home/ada")
@@ -90,11 +91,16 @@ def test_numbers_are_shown_as_people_write_them() -> None:
 
 
 def test_port_0_binds_a_port_and_says_which() -> None:
-    with bind(Address("127.0.0.1", 0)) as listener:
+    with bind(Address("127.0.0.1", 0), setting="--listen-http") as listener:
         assert bound_address(listener).port > 0
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "no-such-host.invalid"])
 def test_address_that_is_not_ours_cannot_be_bound(host: str) -> None:
     with pytest.raises(Unavailable, match=host):
-        bind(Address(host, 0))
+        bind(Address(host, 0), setting="--listen-http")
+
+
+def test_everywhere_is_advertised_as_this_host() -> None:
+    assert reachable(Address("127.0.0.1", 1)) == Address("127.0.0.1", 1)
+    assert reachable(Address("0.0.0.0", 1)) == Address(socket.gethostname(), 1)

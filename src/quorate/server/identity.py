@@ -1,0 +1,93 @@
+"""The names a server goes by in etcd's protocol: the ids of its cluster and of itself, its only member.
+
+Clients compare them with those of an earlier answer to notice that they talk to other data.  So they
+are drawn at random once, kept in `PATH.identity` beside the data `PATH`, and not part of a backup: a
+store that was restored is another one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+__all__ = ["ClusterIds", "establish_ids"]
+
+_log = logging.getLogger(__name__)
+
+_ID_MAX = 2**64 - 1  # 0 means "none" in etcd's protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIds:
+    cluster_id: int
+    member_id: int
+
+
+def establish_ids(data: Path | None, *, rng: random.Random | None = None) -> ClusterIds:
+    """The ids of the store at `data`, drawn if it has none; None is a store in memory.
+
+    A file that cannot be read or written is no reason not to serve: it is logged, and the ids change
+    with the next start.
+    """
+    if data is None:
+        return _draw(rng)
+    file = Path(f"{data}.identity")
+    try:
+        return _parse(file.read_bytes())
+    except FileNotFoundError:
+        pass  # the first start
+    except (OSError, ValueError) as error:
+        _log.warning("%s cannot be used (%s): this server gets new cluster and member ids", file, error)
+    ids = _draw(rng)
+    try:
+        _write(file, ids)
+    except OSError as error:
+        _log.warning("%s cannot be written (%s): cluster and member ids are for now only", file, error)
+    return ids
+
+
+def _draw(rng: random.Random | None) -> ClusterIds:
+    rng = rng or random.SystemRandom()
+    return ClusterIds(cluster_id=rng.randint(1, _ID_MAX), member_id=rng.randint(1, _ID_MAX))
+
+
+def _parse(content: bytes) -> ClusterIds:
+    # As hexadecimal text: etcdctl shows ids so, and few JSON readers have 64-bit integers.
+    match json.loads(content):
+        case {"cluster_id": str(cluster), "member_id": str(member)}:
+            ids = ClusterIds(int(cluster, 16), int(member, 16))
+        case _:
+            raise ValueError("cluster_id or member_id is missing")
+    if not all(0 < number <= _ID_MAX for number in (ids.cluster_id, ids.member_id)):
+        raise ValueError("an id is not a 64-bit number above 0")
+    return ids
+
+
+def _write(file: Path, ids: ClusterIds) -> None:
+    """All of it or nothing, and on disk when this returns."""
+    text = json.dumps({name: f"{number:016x}" for name, number in asdict(ids).items()}) + "\n"
+    draft = file.with_name(f"{file.name}.new")  # ours alone: whoever gets here owns the data
+    try:
+        with draft.open("w", encoding="ascii") as content:
+            content.write(text)
+            content.flush()
+            os.fsync(content.fileno())
+        draft.replace(file)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+    _sync_directory(file.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    if os.name == "nt":  # which has no handle for a directory to sync
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

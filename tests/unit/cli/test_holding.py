@@ -1,0 +1,114 @@
+"""Keeping a lease on a clock the test owns: it is given up before the server can end it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from quorate.cli.holding import KeptLease, keep_lease, wait_taken
+from quorate.clock import ManualClock
+from quorate.engines.opening import open_embedded
+from quorate.errors import Unavailable
+from quorate.store.api import Store
+from quorate.store.contention import join
+from quorate.store.model import LeaseGrant
+
+
+class Unreliable:
+    """A store whose keep-alives can be cut off: refused, or never answered."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.refuses = self.hangs = False
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def keep_alive(self, lease: int) -> LeaseGrant:
+        self.asked += 1
+        if self.hangs:
+            await asyncio.get_running_loop().create_future()
+        if self.refuses:
+            raise Unavailable("no server at 127.0.0.1:1.")
+        return await self._store.keep_alive(lease)
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Unreliable]:
+    async with open_embedded("memory:", clock=clock) as store:
+        yield Unreliable(store)
+
+
+async def test_lease_is_renewed_as_long_as_it_is_answered(
+    store: Unreliable, clock: ManualClock
+) -> None:
+    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
+        for _ in range(20):
+            await clock.advance(5.0)
+        assert not lease.lost.done()
+        assert (await store._store.time_to_live(lease.id)).remaining_s > 0
+        assert store.asked >= 25
+    assert await store._store.leases() == ()
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs"])
+async def test_lost_while_the_server_still_holds_it(
+    store: Unreliable, clock: ManualClock, how: str
+) -> None:
+    async with keep_lease(store, clock, ttl_s=10.0, reserve_s=2.0) as lease:  # type: ignore[arg-type]
+        await clock.advance(4.0)
+        setattr(store, how, True)
+        while not lease.lost.done():
+            assert clock.now() < 20
+            await clock.advance(0.1)
+        # Renewed at 3.3; given up two seconds, and the slack, before ten seconds after that.
+        assert (await store._store.time_to_live(lease.id)).remaining_s >= 2.0
+        assert "could not be renewed in time" in await lease.lost
+
+
+async def test_trouble_that_passes_is_forgotten(store: Unreliable, clock: ManualClock) -> None:
+    async with keep_lease(store, clock, ttl_s=10.0, reserve_s=2.0) as lease:  # type: ignore[arg-type]
+        for _ in range(5):
+            store.refuses = True
+            await clock.advance(5.0)
+            store.refuses = False
+            await clock.advance(5.0)
+        assert not lease.lost.done()
+
+
+async def test_revoked_lease_is_lost_at_the_next_renewal(store: Unreliable, clock: ManualClock) -> None:
+    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
+        await store._store.revoke(lease.id)
+        await clock.advance(3.4)
+        assert "ended or was revoked" in await lease.lost
+
+
+async def test_process_that_was_stopped_knows_at_once(store: Unreliable, clock: ManualClock) -> None:
+    async with keep_lease(store, clock, ttl_s=10.0, reserve_s=2.0) as lease:  # type: ignore[arg-type]
+        store.hangs = True
+        clock.jump(60.0)
+        await clock.advance(0.0)
+        assert "could not be renewed in time" in await lease.lost
+
+
+async def test_lease_that_cannot_be_revoked_says_so(store: Unreliable, clock: ManualClock) -> None:
+    async def refuse(lease: int) -> int:
+        raise Unavailable("no server at 127.0.0.1:1.")
+
+    lease: KeptLease
+    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
+        store.revoke = refuse  # type: ignore[attr-defined]
+    assert isinstance(lease.left_behind, Unavailable)
+
+
+async def test_deleted_key_is_noticed(store: Unreliable, clock: ManualClock) -> None:
+    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
+        place = await join(store._store, b"jobs", lease.id)
+        taken = asyncio.ensure_future(wait_taken(store._store, place, clock))
+        await clock.advance(0.1)
+        assert not taken.done()
+        await store._store.delete(place.key)
+        assert "was deleted" in await taken
