@@ -38,6 +38,7 @@ __all__ = [
     "KeyRange",
     "KeyValue",
     "Keys",
+    "KnowsTimes",
     "LeaseExists",
     "LeaseGrant",
     "LeaseId",

@@ -29,7 +29,7 @@ from quorate.errors import (
     Unsupported,
 )
 from quorate.opening import open_store
-from quorate.store.api import Store, WatchStream
+from quorate.store.api import KnowsTimes, Store, WatchStream
 from quorate.store.model import (
     NO_LEASE,
     Alarm,
@@ -85,6 +85,7 @@ __all__ = [
     "KeyRange",
     "KeyValue",
     "Keys",
+    "KnowsTimes",
     "LeaseExists",
     "LeaseGrant",
     "LeaseId",

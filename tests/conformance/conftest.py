@@ -15,7 +15,13 @@ from tests.support.engines import ENGINES, Engine, Engines
 _BLOCKED_MAX_S = 1.0
 
 
-@pytest.fixture(params=[kind.name for kind in ENGINES])
+@pytest.fixture(
+    params=[
+        # What runs only when time is no object is run with the other such tests.
+        pytest.param(kind.name, marks=pytest.mark.faults) if kind.is_thorough else kind.name
+        for kind in ENGINES
+    ]
+)
 def engine(request: pytest.FixtureRequest, engines: Engines) -> Engine:
     name: str = request.param
     return engines.get(name)

@@ -39,7 +39,15 @@ def test_a_store_killed_while_it_is_made_can_be_opened(
 ) -> None:
     for point in _points(rng, first=[1, 2, 3, 5, 8, 13], count=4):
         path = tmp_path / f"fresh-{point}" / "store.db"
-        options = Options(str(path), seed=rng.getrandbits(32), round=1, tasks=1, operations_max=8)
+        options = Options(
+            str(path),
+            seed=rng.getrandbits(32),
+            round=1,
+            tasks=1,
+            operations_max=8,
+            # With it, all of these points are in the opening.
+            lengthen_log=point % 2 == 0,
+        )
         child = _run_up_to(point, strace, tmp_path / "strace.log", options)
         try:
             asyncio.run(Judge().judge(path, child.reports, rng))
@@ -70,6 +78,7 @@ def test_a_store_killed_at_any_system_call_loses_nothing(
             tasks=1,
             operations_max=rng.choice([5, 20]),
             revisions_max=50,
+            lengthen_log=False,
         )
         second = _run_up_to(point, strace, tmp_path / "strace.log", again)
         try:

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from quorate.engines.embedded import log_length
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.opening import open_embedded
@@ -59,6 +60,7 @@ class Options(msgspec.Struct, frozen=True):
     operations_max: int | None = None  # by each task that writes; then it closes
     compact: bool = True
     watch: bool = True
+    lengthen_log: bool = True  # False: opening makes a few system calls instead of thousands
 
 
 class Workload:
@@ -221,6 +223,8 @@ async def _told_to_close() -> None:
 
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
+    if not options.lengthen_log:
+        log_length.LOG_BYTES = 0
     async with open_embedded(
         f"sqlite:{options.path}",
         limits=Limits(lease_ttl_min_s=0.1),

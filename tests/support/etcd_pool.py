@@ -11,7 +11,6 @@ import contextlib
 import queue
 import tempfile
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.differential.etcd_server import etcd_35_program, etcd_binary, running_etcd
@@ -39,14 +38,16 @@ class EtcdPool:
             thread.start()
         atexit.register(self.stop)
 
-    def take(self) -> tuple[int, Callable[[], None]]:
-        """The port of an etcd with nothing in it, and what ends it, which takes no time."""
+    def take(self) -> tuple[int, contextlib.ExitStack]:
+        """The port of an etcd with nothing in it, and what ends it, without waiting for that."""
         server = self._running.get()
         self._wanted.release()
         if isinstance(server, BaseException):
             raise RuntimeError("no etcd could be started") from server
-        port, stack = server
-        return port, lambda: self._end_soon(stack)
+        port, running = server
+        end = contextlib.ExitStack()
+        end.callback(self._end_soon, running)
+        return port, end
 
     def stop(self) -> None:
         self._stopping = True

@@ -349,19 +349,19 @@ class Channel(asyncio.Protocol):
                 if call is not None:
                     call.on_head(headers, self._options.answer_bytes_max, ends=end_stream)
                     if end_stream or headers.status != b"200":
-                        self._forget(stream_id, ended=end_stream)
+                        self._forget(stream_id)
             case DataReceived():
                 self._on_data(event)
             case TrailersReceived(stream_id, headers):
                 call = self._unary.get(stream_id) or self._streams.get(stream_id)
                 if call is not None:
                     call.on_status(headers)
-                    self._forget(stream_id, ended=True)
+                    self._forget(stream_id)
             case StreamReset(stream_id, code):
                 call = self._unary.get(stream_id) or self._streams.get(stream_id)
                 if call is not None:
                     call.on_reset(code)
-                    self._forget(stream_id, ended=True)
+                    self._forget(stream_id)
             case StreamDrained(stream_id):
                 stream = self._streams.get(stream_id)
                 if stream is not None:
@@ -387,7 +387,7 @@ class Channel(asyncio.Protocol):
             if ended_early:
                 unary.fail(CallLost("the server ended the call without a status", left=True))
             if ended_early or not goes_on:
-                self._forget(stream_id, ended=ended_early)
+                self._forget(stream_id)
             return
         stream = self._streams.get(stream_id)
         if stream is None:
@@ -397,12 +397,13 @@ class Channel(asyncio.Protocol):
         if event.end_stream:
             stream.fail(CallLost("the server ended the call without a status", left=True))
         if event.end_stream or not goes_on:
-            self._forget(stream_id, ended=event.end_stream)
+            self._forget(stream_id)
 
-    def _forget(self, stream_id: int, *, ended: bool) -> None:
+    def _forget(self, stream_id: int) -> None:
         self._unary.pop(stream_id, None)
-        stream = self._streams.pop(stream_id, None)
-        if not ended or (stream is not None and self._http.is_open(stream_id)):
+        self._streams.pop(stream_id, None)
+        # The server may be done before it has heard all we have to say.
+        if self._http.is_open(stream_id):
             self._http.reset(stream_id, ErrorCode.CANCEL)
         self._hang_up_when_idle()
 

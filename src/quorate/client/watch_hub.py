@@ -42,7 +42,7 @@ from quorate.store.model import Keys
 from quorate.wire.etcd import rpc
 from quorate.wire.grpc import GrpcError
 
-__all__ = ["WATCH_PATH", "WatchHub"]
+__all__ = ["WATCH_PATH", "WatchHub", "tells_the_truth"]
 
 logger = logging.getLogger(__name__)
 
@@ -329,7 +329,7 @@ class WatchHub:
             if channel is None or stream is None:
                 return  # the next stream takes it up
             try:
-                if _tells_the_truth(await self._server_version(channel)):
+                if tells_the_truth(await self._server_version(channel)):
                     if not self._covered:
                         self._covered = frozenset(self._by_id)
                     self._progress_told.clear()
@@ -371,7 +371,7 @@ class _TokenRefused(Exception):
     """The server refuses the token that this stream was opened with."""
 
 
-def _tells_the_truth(version: str) -> bool:
+def tells_the_truth(version: str) -> bool:
     """Whether progress answers of this etcd are never ahead of events."""
     match = _VERSION.match(version)
     if match is None:

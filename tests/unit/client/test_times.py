@@ -6,6 +6,7 @@ import math
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from quorate.errors import Compacted, InvalidRequest, Unsupported
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.server import serve_etcd
 from quorate.store.api import KnowsTimes
-from tests.support.etcd_pool import etcd_pool
+from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ async def test_a_server_tells_which_revision_it_was(clock: ManualClock) -> None:
 async def test_times_a_server_does_not_know_are_named_as_such(clock: ManualClock) -> None:
     async with served(clock) as remote:
         await clock.advance(90.0)
-        with pytest.raises(Unsupported, match="^which revision .* 3,600 s ago is not known"):
+        with pytest.raises(Unsupported, match=r"^which revision .* 3,600 s ago is not known"):
             await remote.revision_at(3_600.0)
         with pytest.raises(Unsupported, match="is not known"):
             await remote.revision_at(math.inf)
@@ -73,12 +74,11 @@ async def test_times_of_history_a_server_has_compacted(clock: ManualClock) -> No
         assert (compacted.value.wanted, compacted.value.oldest) == (4, 5)
 
 
-async def test_etcd_keeps_no_times() -> None:
-    pool = etcd_pool("3.5")
-    if pool is None:
+async def test_etcd_keeps_no_times(tmp_path: Path) -> None:
+    program = etcd_35_program()
+    if program is None:
         pytest.skip("etcd 3.5 is not installed")
-    port, end = pool.take()
-    with end:
+    with running_etcd(program, tmp_path) as port:
         async with open_remote(Target((Address("127.0.0.1", port),))) as remote:
             with pytest.raises(Unsupported, match=r"etcd keeps no times\. Give a revision\.$"):
                 await remote.revision_at(300.0)

@@ -86,5 +86,5 @@ def test_ten_years_fit_and_a_day_ago_is_known_to_eight_minutes() -> None:
     ids=["empty", "null", "one list short", "time back", "revision back", "nan", "huge", "too many"],
 )
 def test_what_is_not_a_timeline_is_refused(blob: bytes) -> None:
-    with pytest.raises((msgspec.DecodeError, ValueError), match="."):
+    with pytest.raises(ValueError, match=r"sample|data|Expected"):
         decode_timeline(blob)

@@ -587,12 +587,19 @@ class EmbeddedStore:
             await self._maintenance.stop()
             if self._failure is None:
                 await self._settled()
-                self._remember(self._times.close(self._durable))
-                await self._settled()
+                await self._remember_at_last()
         finally:
             for stream in list(self._streams):
                 stream.store_closed()
             await self._writer.close()
+
+    async def _remember_at_last(self) -> None:
+        self._remember(self._times.close(self._durable))
+        try:
+            await self._settled()
+        except Indeterminate as error:  # which is about a write that nobody asked for
+            assert self._failure is not None
+            raise StorageFailed(str(self.path), self._failure) from error
 
 
 def _put_bytes(txn: Txn) -> int:

@@ -4,7 +4,8 @@ While the store is open, ages are measured with the monotonic clock: setting the
 changes nothing, and time the machine sleeps may not count.  How long the store was closed is what the
 clock on the wall says, and nothing at all if that was set back.  Each of these errs in one direction:
 what is found may be older than asked for, never newer.  The exception is a wall clock that was set
-forward while the store was closed: by so much everything before seems older.
+forward while the store was closed (or since the last time before a crash that this was written): by so
+much everything before seems older.
 
 What is remembered is written at most every `SAVE_S`, with whatever commit is next, and when the store
 is closed.  After a crash, revisions made since it was written last count as made when the store was
@@ -52,8 +53,8 @@ class Timekeeper:
         """The last revision there was.  Returns what is to be written, if anything is."""
         now = self._clock.now()
         self._timeline.note(now + self._shift_s, revision, at_once=True)
-        # Who only looked at a store leaves no trace in it, and needs no room on its disk.  Otherwise even
-        # if every sample was written: from now on the clock on the wall has to tell how long ago it was.
+        # Who only looked at a store leaves no trace in it, and needs no room on its disk.  Otherwise it
+        # is written even if every sample was: from now on the clock on the wall has to tell the time.
         return None if revision == self._opened_at_revision else self._encode(now)
 
     def _encode(self, now: float) -> bytes:
