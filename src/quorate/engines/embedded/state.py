@@ -476,10 +476,15 @@ class State:
         """
         horizon = self.compact_revision
         count = min(revisions_max, horizon + 1 - self._log_first)
-        freed: list[KeyValue] = []
+        # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
+        # in memory for each of them: 17 us for every put.
+        last: dict[bytes, KeyValue] = {}
         for revision in range(self._log_first, self._log_first + count):
             for kv in self.changes(revision):
-                self._free_before(kv, freed, itself=not kv.version and revision < horizon)
+                last[kv.key] = kv
+        freed: list[KeyValue] = []
+        for kv in last.values():
+            self._free_before(kv, freed, itself=not kv.version and kv.mod_revision < horizon)
         if self._log_first + count > horizon:
             self._trimmed = horizon
             count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
