@@ -30,9 +30,7 @@ class At:
         """The revision it is in this store."""
         if self.age_s is not None:
             if not isinstance(store, KnowsTimes):
-                raise Unsupported(
-                    "this store does not note when changes are made. Give a revision."
-                )
+                raise Unsupported("this store does not note when changes are made. Give a revision.")
             return await store.revision_at(self.age_s)
         if self.revision >= 1:
             return self.revision

@@ -51,6 +51,7 @@ CLOSE_S_MAX = 1.0
 _TICK_S = 0.05
 # With streams only there is nothing but silence to look for.
 _SLOW_TICK_S = 1.0
+_TICKS_IN_SILENCE_MIN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +135,7 @@ class Channel(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
         self._pinged_at: float | None = None
+        self._ticks_in_silence = 0
 
     # -- for callers --------------------------------------------------------------------------
 
@@ -484,9 +486,14 @@ class Channel(asyncio.Protocol):
 
     def _mind_silence(self, now: float) -> None:
         if self._pinged_at is not None:
+            self._ticks_in_silence += 1
             if self._heard_at >= self._pinged_at:
                 self._pinged_at = None
-            elif now - self._pinged_at > self._options.answer_s:
+            # If it was this process that stood still, the answer is there and will be read first.
+            elif (
+                now - self._pinged_at > self._options.answer_s
+                and self._ticks_in_silence >= _TICKS_IN_SILENCE_MIN
+            ):
                 self.abort(f"{self.address} has been silent for {now - self._heard_at:.1f} s")
         elif now - self._heard_at > self._options.silence_s:
             self._ask_if_there(now)
@@ -494,5 +501,6 @@ class Channel(asyncio.Protocol):
     def _ask_if_there(self, now: float) -> None:
         if self._pinged_at is None:
             self._pinged_at = now
+            self._ticks_in_silence = 0
             self._http.ping(b"quorate?")
             self._flush_soon()

@@ -45,6 +45,7 @@ class Endpoints:
         self._channel: Channel | None = None
         self._retired: list[Channel] = []
         self._round: asyncio.Task[Channel] | None = None
+        self._last_failure: str | None = None
         self._rounds_failed = 0
         self._not_before = clock.now()
         self._closed = False
@@ -72,7 +73,7 @@ class Endpoints:
         attempt = self._round
         done, _ = await asyncio.wait([attempt], timeout=within_s)
         if not done:
-            raise NotReached(f"no server answered in time: {self}")
+            raise NotReached(self._last_failure or f"no server answered in time: {self}")
         if attempt.cancelled():
             raise StoreClosed
         return attempt.result()
@@ -130,7 +131,9 @@ class Endpoints:
                 causes.append(str(error))
                 self._turn += 1
         self._pause_longer()
-        raise NotReached(f"no server could be reached: {'; '.join(causes)}. Is one running there?")
+        said = f"no server could be reached: {'; '.join(causes)}. Is one running there?"
+        self._last_failure = said
+        raise NotReached(said)
 
     def _pause_longer(self) -> None:
         base_s = PAUSE_FIRST_S * 2 ** min(self._rounds_failed, _DOUBLINGS_MAX)
@@ -144,3 +147,4 @@ class Endpoints:
         if attempt.exception() is None:  # which also marks an error as seen: callers may have left
             self._channel = attempt.result()
             self.ever_connected = True
+            self._last_failure = None

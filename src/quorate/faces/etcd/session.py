@@ -302,7 +302,6 @@ class Session(asyncio.Protocol):
             self.http2.ping(b"quorate?")
             self._flush()
 
-
     def _mind_stall(self, now: float) -> None:
         """Hang up on a peer that has much waiting for it and takes none of it."""
         pending = self.http2.pending_total
