@@ -23,8 +23,9 @@ install: $(VENV)/.dev  ## make .venv with Quorate and everything its tests need
 run: $(VENV)/.run  ## start a server; ARGS="--engine memory:" and the like are passed on
 	@exec $(BIN)/quorate serve $(ARGS)
 
+# A file of tests stays on one processor, so that what it starts is started once.
 test: $(VENV)/.dev tools check  ## checks, then every test; minutes
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n logical --dist loadfile $(ARGS)
 
 test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hundreds of rounds
 	@QUORATE_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
@@ -32,7 +33,7 @@ test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hund
 soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
 	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential $(ARGS)
 
-bench: $(VENV)/.bench  ## measure, side by side with the raw disk; writes a table and plots
+bench: $(VENV)/.bench tools  ## measure, side by side with the raw disk and a real etcd; writes a table and plots
 	@$(BIN)/python -m bench $(ARGS)
 
 check: $(VENV)/.dev  ## ruff and mypy --strict

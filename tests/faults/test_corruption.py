@@ -183,6 +183,11 @@ async def test_a_file_cut_short_is_refused(tmp_path: Path, rng: random.Random) -
     path = tmp_path / "damaged.db"
     for length in sorted({*lengths, *(rng.randrange(1, len(sound)) for _ in range(rounds(10, 100)))}):
         path.write_bytes(sound[:length])
+        if len(sound) - length < _PAGE_BYTES:
+            # The last page may be one that nobody uses: then nothing is missing.
+            await _judge_damaged(path, right)
+            _remove(path)
+            continue
         with pytest.raises(DataUnreadable, match=r"damaged\.db"):
             async with open_embedded(f"sqlite:{path}"):
                 pass
