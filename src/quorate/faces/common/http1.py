@@ -26,6 +26,7 @@ __all__ = ["Http1Connection", "Http1Connections"]
 
 HEAD_S = 10.0
 IDLE_S = 75.0
+LINGER_S = 1.0
 HEAD_BYTES_MAX = 64 * 1024
 _WRITE_BUFFER_MAX = 256 * 1024
 _REASONS = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
@@ -78,6 +79,7 @@ class Http1Connection(asyncio.Protocol):
         self._is_head = False
         self._head_begun = False
         self._paused = False
+        self._lingering = False
         self._timer: asyncio.TimerHandle | None = None
 
     # -- the transport's side
@@ -102,8 +104,8 @@ class Http1Connection(asyncio.Protocol):
             self._exchange.cancel()
 
     def data_received(self, data: bytes) -> None:
-        if self._http.their_state is h11.MUST_CLOSE:
-            return  # it said that this was its last request
+        if self._lingering or self._http.their_state is h11.MUST_CLOSE:
+            return  # it is answered, or said that this was its last request
         if self._exchange is None and not self._head_begun:
             # From its first byte on, a head has to come to an end; more bytes do not buy more time.
             self._head_begun = True
@@ -194,8 +196,7 @@ class Http1Connection(asyncio.Protocol):
             self._respond(error.error_status_hint, headers)
             self._write(h11.Data(data=text))
             self._write(h11.EndOfMessage())
-        if self._transport is not None:
-            self._transport.close()
+        self._linger()
 
     # -- the exchange's side
 
@@ -220,7 +221,7 @@ class Http1Connection(asyncio.Protocol):
 
     def finished(self, *, started: bool, answered: bool) -> None:
         self._exchange = None
-        if self._transport is None:
+        if self._transport is None or self._lingering:
             return
         if not answered:
             if not started and self._http.our_state is h11.SEND_RESPONSE:
@@ -235,9 +236,26 @@ class Http1Connection(asyncio.Protocol):
             # a client that pipelines cannot make this one longer and longer.
             self._loop.call_soon(self._advance)
         else:
-            self._transport.close()
+            self._linger()
 
     # -- small things
+
+    def _linger(self) -> None:
+        """Close, but not before the client could read the answer.
+
+        Closed with bytes of the client unread, such as the rest of a body that is too long, TCP would
+        reset the connection, and the answer might never arrive: what still comes is thrown away for a
+        moment.
+        """
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._lingering = True
+        if transport.can_write_eof():
+            transport.write_eof()
+        self._read_on()
+        self._stop_timer()
+        self._timer = self._loop.call_later(LINGER_S, transport.close)
 
     def _respond(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         reason = _REASONS.get(status, b"")
