@@ -438,3 +438,19 @@ async def test_drain_does_not_wait_for_ever(server: Server) -> None:
     await server.connections.drain(0.05)
     await asyncio.wait_for(server.app.cancelled.wait(), WAIT_S_MAX)
     await until(lambda: not server.connections.open)
+
+
+async def test_answer_before_the_body_ended_arrives(server: Server) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    size = 16_000_000
+    writer.write(b"POST /unread HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % size)
+    try:
+        async with asyncio.timeout(WAIT_S_MAX):
+            for _ in range(size // 1_000_000):
+                writer.write(bytes(1_000_000))
+                await writer.drain()
+            answer = await reader.read()
+    finally:
+        writer.transport.abort()
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert answer.endswith(b"not read")
