@@ -11,6 +11,7 @@ from pathlib import Path
 
 from quorate.faces.etcd.header import Headers, Identity
 from quorate.faces.etcd.methods import Method, Send, Streaming, Unary
+from quorate.faces.etcd.version import ETCD_VERSION
 from quorate.store.api import Store
 from quorate.store.model import Alarm
 from quorate.wire.etcd.maintenance import (
@@ -37,10 +38,8 @@ from quorate.wire.etcd.maintenance import (
 )
 from quorate.wire.grpc import GrpcError, StatusCode
 
-__all__ = ["PROTOCOL_VERSION", "MaintenanceService", "Snapshot"]
+__all__ = ["MaintenanceService", "Snapshot"]
 
-# The etcd whose interface is spoken.  Clients decide by it what they may ask for.
-PROTOCOL_VERSION = "3.5.21"
 
 # Writes a backup of the store to a path that does not exist yet.
 Snapshot = Callable[[Path], Awaitable[object]]
@@ -107,7 +106,7 @@ class MaintenanceService:
         member_id = self._identity.member_id
         return StatusResponse(
             header=self._headers.at(status.revision),
-            version=PROTOCOL_VERSION,
+            version=ETCD_VERSION,
             dbSize=status.size_bytes,
             dbSizeInUse=status.size_bytes,
             dbSizeQuota=status.size_bytes_max,
@@ -213,12 +212,10 @@ async def _send_file(path: Path, send: Send[SnapshotResponse]) -> None:
                 )
             digest.update(chunk)
             remaining -= len(chunk)
-            await send(
-                SnapshotResponse(remaining_bytes=remaining, blob=chunk, version=PROTOCOL_VERSION)
-            )
+            await send(SnapshotResponse(remaining_bytes=remaining, blob=chunk, version=ETCD_VERSION))
     finally:
         file.close()
-    await send(SnapshotResponse(blob=digest.digest(), version=PROTOCOL_VERSION))
+    await send(SnapshotResponse(blob=digest.digest(), version=ETCD_VERSION))
 
 
 def _alarm_types(alarms: frozenset[Alarm]) -> list[AlarmType]:
