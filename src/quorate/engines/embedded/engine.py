@@ -605,12 +605,9 @@ class EmbeddedStore:
 def _put_bytes(txn: Txn) -> int:
     """What its puts could add at most, both branches together."""
     size = 0
-    for op in txn.then + txn.otherwise:
-        match op:
-            case Put():
-                size += len(op.key) + len(op.value)
-            case Txn():
-                size += _put_bytes(op)
-            case _:
-                pass
+    for op in (*txn.then, *txn.otherwise):
+        if isinstance(op, Put):
+            size += len(op.key) + len(op.value)
+        elif isinstance(op, Txn):
+            size += _put_bytes(op)
     return size

@@ -58,7 +58,6 @@ VERSION_OVERHEAD_BYTES = 64
 _mod_revision = attrgetter("mod_revision")
 
 _SORT_KEYS = {target: attrgetter(target.value) for target in SortTarget}
-_COMPARED = {target: attrgetter(target.value) for target in CompareTarget}
 _MISSING = KeyValue(b"", b"", 0, 0, 0, 0)
 
 Changes = tuple[KeyValue, ...]
@@ -366,7 +365,11 @@ class State:
 
     def _judge(self, txn: Txn, at: int) -> list[bool]:
         """Which branch is taken, here and in nested transactions, in the order they are met."""
-        taken = all(self._holds(compare, at) for compare in txn.compares)
+        taken = True
+        for compare in txn.compares:
+            if not self._holds(compare, at):
+                taken = False
+                break
         path = [taken]
         for op in txn.then if taken else txn.otherwise:
             if isinstance(op, Txn):
@@ -384,24 +387,18 @@ class State:
 
     def _check_puts(self, txn: Txn, path: Iterator[bool]) -> None:
         for op in txn.then if next(path) else txn.otherwise:
-            match op:
-                case Put():
-                    self._check_kept(op)
-                    self._check_put(op)
-                case Txn():
-                    self._check_puts(op, path)
-                case Range() | Delete():
-                    pass
+            if isinstance(op, Put):
+                self._check_kept(op)
+                self._check_put(op)
+            elif isinstance(op, Txn):
+                self._check_puts(op, path)
 
     def _check_ranges(self, txn: Txn, path: Iterator[bool], newest: int) -> None:
         for op in txn.then if next(path) else txn.otherwise:
-            match op:
-                case Range():
-                    self._readable(op.at, newest)
-                case Txn():
-                    self._check_ranges(op, path, newest)
-                case Put() | Delete():
-                    pass
+            if isinstance(op, Range):
+                self._readable(op.at, newest)
+            elif isinstance(op, Txn):
+                self._check_ranges(op, path, newest)
 
     def _check_put(self, op: Put) -> None:
         if op.lease and op.lease not in self.leases:
@@ -423,15 +420,14 @@ class State:
         taken = next(path)
         results: list[OpResult] = []
         for op in txn.then if taken else txn.otherwise:
-            match op:
-                case Txn():
-                    results.append(self._run(op, path, newest, changes))
-                case Range():
-                    seen = self.revision if newest is None else newest
-                    results.append(self.range(op, newest=seen))
-                case Put() | Delete():
-                    assert changes is not None
-                    results.append(self._run_one(op, changes))
+            if isinstance(op, Put | Delete):
+                assert changes is not None
+                results.append(self._run_one(op, changes))
+            elif isinstance(op, Range):
+                seen = self.revision if newest is None else newest
+                results.append(self.range(op, newest=seen))
+            else:
+                results.append(self._run(op, path, newest, changes))
         return TxnResult(self.revision if newest is None else Revision(newest), taken, tuple(results))
 
     def _run_one(self, op: Put | Delete, changes: list[KeyValue]) -> PutResult | DeleteResult:
@@ -546,13 +542,24 @@ def _compares(compare: Compare, kv: KeyValue | None) -> bool:
         if compare.target is CompareTarget.VALUE:
             return False
         kv = _MISSING
-    actual = _COMPARED[compare.target](kv)
-    match compare.relation:
-        case Relation.EQUAL:
-            return bool(actual == compare.operand)
-        case Relation.NOT_EQUAL:
-            return bool(actual != compare.operand)
-        case Relation.LESS:
-            return bool(actual < compare.operand)
-        case Relation.GREATER:
-            return bool(actual > compare.operand)
+    # Chains of `is`, the common ones first: looking an Enum up in a dictionary calls its __hash__, in
+    # Python, and costs more than the comparison.
+    target, relation, operand = compare.target, compare.relation, compare.operand
+    actual: bytes | int
+    if target is CompareTarget.MOD:
+        actual = kv.mod_revision
+    elif target is CompareTarget.CREATE:
+        actual = kv.create_revision
+    elif target is CompareTarget.VERSION:
+        actual = kv.version
+    elif target is CompareTarget.VALUE:
+        actual = kv.value
+    else:
+        actual = kv.lease
+    if relation is Relation.EQUAL:
+        return actual == operand
+    if relation is Relation.NOT_EQUAL:
+        return actual != operand
+    if relation is Relation.LESS:
+        return bool(actual < operand)  # type: ignore[operator]  # of one kind: the rules saw to that
+    return bool(actual > operand)  # type: ignore[operator]
