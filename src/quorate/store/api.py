@@ -1,5 +1,5 @@
-"""The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes`, which
-some keep as well.
+"""The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes` and
+`InProcess`, which some keep as well.
 
 What holds for every implementation
     * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
@@ -14,6 +14,7 @@ What holds for every implementation
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypedDict, Unpack, runtime_checkable
 
@@ -21,6 +22,7 @@ from quorate.store.model import (
     DeleteResult,
     KeyRange,
     Keys,
+    KeyValue,
     LeaseGrant,
     LeaseId,
     LeaseStatus,
@@ -35,7 +37,17 @@ from quorate.store.model import (
     WatchBatch,
 )
 
-__all__ = ["KnowsTimes", "PutOptions", "RangeOptions", "Store", "WatchOptions", "WatchStream"]
+__all__ = [
+    "Follower",
+    "Following",
+    "InProcess",
+    "KnowsTimes",
+    "PutOptions",
+    "RangeOptions",
+    "Store",
+    "WatchOptions",
+    "WatchStream",
+]
 
 
 class RangeOptions(TypedDict, total=False):
@@ -197,4 +209,63 @@ class KnowsTimes(Protocol):
         missing: how many depends on the engine, and grows with the age.  Raises `Compacted` if the
         history of that time is no longer kept, `Unsupported` if times are not known that far back.
         """
+        ...
+
+
+class Follower(Protocol):
+    """Whoever follows a store that is in this process: called while a commit is being told."""
+
+    def changed(self, revision: int, kvs: Sequence[KeyValue]) -> None:
+        """A revision is durable; its changes, in order.  One with version 0 is a deletion."""
+        ...
+
+    def durable(self, revision: int) -> None:
+        """Everything up to here is durable, and what concerns this follower was told."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """Nothing more will come: the store was closed, its disk failed, or the follower raised."""
+        ...
+
+
+class Following(Protocol):
+    """What a follower holds: how to write, how to tell whether it knows everything, how to stop."""
+
+    @property
+    def foreign_revision(self) -> int:
+        """The newest revision, durable or not, in which its keys were changed by anybody else.
+
+        A follower that has been told of it, and remembers what it took itself, knows what a transaction
+        taken now will find.
+        """
+        ...
+
+    def take(self, txn: Txn, on_failed: Callable[[BaseException], None]) -> TxnResult:
+        """Begin a transaction that writes; what it returns is what it will be, once it is durable.
+
+        Until the follower has been told so, nothing of it may leave the process.  Transactions taken
+        one after the other take effect in that order.  If it can never be known to be durable,
+        `on_failed` is told.  Raises what `Store.txn` raises; `NoSpace` also where `make_room` may help.
+        """
+        ...
+
+    def stop(self) -> None: ...
+
+
+@runtime_checkable
+class InProcess(Protocol):
+    """A store whose state is in this process: a write begins in the call, a follower is called in turn.
+
+    No task, no future and no buffer is between such a store and a face that writes much.
+    """
+
+    def follow(self, keys: KeyRange, *, after: int, follower: Follower) -> Following:
+        """Tell a follower of every change after a revision; what happened already, before it returns.
+
+        Raises `Compacted`.
+        """
+        ...
+
+    async def make_room(self) -> None:
+        """Let history give way to data.  Raises `NoSpace` if that does not help."""
         ...

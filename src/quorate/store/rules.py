@@ -24,6 +24,7 @@ __all__ = [
     "check_put",
     "check_range",
     "check_txn",
+    "is_plain",
     "writes",
 ]
 
@@ -97,7 +98,7 @@ def check_delete(op: Delete, limits: Limits) -> None:
 
 def check_txn(txn: Txn, limits: Limits) -> None:
     """Refuse a transaction that is too large, malformed, or writes a key twice."""
-    if _is_plain(txn, limits):
+    if is_plain(txn, limits):
         return
     size = _check_level(txn, limits, limits.txn_ops_max)
     if size > limits.request_bytes_max:
@@ -177,7 +178,7 @@ def check_keys(keys: Keys, limits: Limits) -> int:
     return size
 
 
-def _is_plain(txn: Txn, limits: Limits) -> bool:
+def is_plain(txn: Txn, limits: Limits) -> bool:
     """Whether it is right beyond doubt: single keys only, each written once, nothing nested.
 
     Most transactions are: this is one pass over them.  It refuses nothing; what is not plain is looked

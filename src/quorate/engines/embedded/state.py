@@ -298,6 +298,21 @@ class State:
         self._seal(changes)
         return result
 
+    def plain_txn(self, txn: Txn) -> TxnResult:
+        """`txn` for one that `rules.is_plain`: the same in one pass, about half the time."""
+        live = self._live
+        for compare in txn.compares:
+            if not _compares(compare, live.get(compare.keys)):  # type: ignore[arg-type]  # plain: bytes
+                return TxnResult(self.revision, False)
+        leases = self.leases
+        for op in txn.then:
+            if isinstance(op, Put) and op.lease and op.lease not in leases:
+                raise LeaseNotFound(op.lease)
+        changes: list[KeyValue] = []
+        results = tuple([self._run_one(op, changes) for op in txn.then])  # type: ignore[arg-type]
+        self._seal(changes)
+        return TxnResult(self.revision, True, results)
+
     def end_lease(self, lease: int) -> Revision:
         """End a lease and delete its keys, in one revision."""
         changes: list[KeyValue] = []

@@ -6,7 +6,8 @@ from quorate.faces.etcd import translate
 from quorate.faces.etcd.header import Headers
 from quorate.faces.etcd.methods import Method, Unary
 from quorate.store.api import Store
-from quorate.store.rules import Limits
+from quorate.store.model import Put
+from quorate.store.rules import Limits, check_put, check_txn
 from quorate.wire.etcd.rpc import (
     CompactionRequest,
     CompactionResponse,
@@ -30,7 +31,8 @@ class KvService:
         self._store = store
         self._header_at = headers.at
         self._headers = headers
-        self._operations_max = limits.txn_ops_max
+        self._limits = limits
+        self._request_bytes_max = limits.request_bytes_max
 
     def methods(self) -> list[Method]:
         service = "/etcdserverpb.KV/"
@@ -81,6 +83,8 @@ class KvService:
 
     async def put(self, request: PutRequest) -> PutResponse:
         translate.check_put(request)
+        if len(request.key) + len(request.value) > self._request_bytes_max:
+            check_put(Put(request.key, request.value), self._limits)
         result = await self._store.put(
             request.key,
             request.value,
@@ -103,7 +107,8 @@ class KvService:
         )
 
     async def txn(self, request: TxnRequest) -> TxnResponse:
-        txn = translate.txn_of(request, self._operations_max)
+        txn = translate.txn_of(request, self._limits.txn_ops_max)
+        check_txn(txn, self._limits)  # the store may allow other faces more
         result = await self._store.txn(txn)
         return translate.txn_response(request, result, self._header_at(result.revision))
 
