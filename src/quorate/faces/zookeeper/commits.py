@@ -1,0 +1,688 @@
+"""Writes on their way: prepared one upon the other, carried out by the store, answered in order.
+
+    submit -> lane of the session -> Draft on the tree and on what is in flight -> store.txn
+                                                                                       |
+    on_outcome  <-  the replica applies the revision  <-----------  the watch   <------+
+
+A write is prepared as soon as it comes, on the state that those before it will leave, so that many
+share one commit of the store.  Its compares make sure of that state.  They fail only when something
+else got in between: a session that ended, another node, a hand in the store.  Then it is prepared
+again.
+
+Invariants
+    * The writes of a session take effect in the order they were submitted.  Where one is in flight, the
+      next compares what it left behind; where others than this face write (`sole_writer` false), the
+      next waits for it.  So if one has to be prepared again, all after it have to, and are, in order.
+      If it is not known what became of one, none of those that were submitted behind it is begun.
+    * Each write takes effect only while its session lives and is served here: it compares the session's
+      record.  [fencing: a server that was paused does not write for a session that ended meanwhile]
+    * An error is as sure as a success: one that was judged by a state in flight is told when that state
+      has landed, and judged again if it did not.  Where others write, the store confirms it.
+    * What cannot be prepared before others have landed is not overtaken for ever: whoever comes later
+      and wants the same znodes has to wait for it.
+    * `on_outcome` is called once, while the tree is at the revision of the write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from quorate.clock import Clock
+from quorate.errors import LeaseNotFound, NoSpace, QuorateError, TooLarge
+from quorate.faces.zookeeper.drafts import (
+    UNKNOWN,
+    Draft,
+    InFlight,
+    MustWait,
+    Pin,
+    made_at,
+    pin_written,
+)
+from quorate.faces.zookeeper.faults import ZkError
+from quorate.faces.zookeeper.proposals import (
+    Caller,
+    MultiRefused,
+    Proposal,
+    WriteRequest,
+    propose,
+)
+from quorate.faces.zookeeper.settings import ZooKeeperSettings
+from quorate.store.api import Following, InProcess, Store
+from quorate.store.model import Compare, CompareTarget, Put, Relation, Txn, TxnResult
+from quorate.wire.zookeeper.codes import Err
+from quorate.wire.zookeeper.replies import path_body
+from quorate.wire.zookeeper.requests import CloseSession, Sync
+
+if TYPE_CHECKING:
+    from quorate.faces.zookeeper.replica import Replica
+    from quorate.faces.zookeeper.tree import Node
+
+__all__ = ["Commits", "Outcome"]
+
+_log = logging.getLogger(__name__)
+
+# How often a write is prepared again before its client is told that nobody knows.
+_ATTEMPTS_MAX = 100
+
+_MOD, _EQUAL = CompareTarget.MOD, Relation.EQUAL
+_NO_COMPARES: list[Compare] = []
+
+
+class Outcome(NamedTuple):
+    """What to answer.  A zxid of 0 is that of the moment the answer is sent: nothing was written."""
+
+    err: int
+    zxid: int
+    body: bytes
+
+
+OnOutcome: TypeAlias = Callable[[Outcome | None], None]
+Request: TypeAlias = WriteRequest | CloseSession | Sync
+
+
+class _Write:
+    """One request, from submission to outcome."""
+
+    __slots__ = (
+        "attempts",
+        "caller",
+        "claims",
+        "dependents",
+        "first_key",
+        "followers",
+        "is_forsaken",
+        "is_known",
+        "known",
+        "lane",
+        "made_room",
+        "number",
+        "on_outcome",
+        "only_looks",
+        "paths",
+        "pin",
+        "proposal",
+        "refusal",
+        "request",
+        "revision",
+        "waits_for",
+    )
+
+    def __init__(
+        self, request: Request, caller: Caller, on_outcome: OnOutcome, lane: _Lane, number: int
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.on_outcome = on_outcome
+        self.lane = lane
+        self.number = number  # in the order of submission, over all sessions
+        self.attempts = 0
+        self.made_room = False
+        self.is_known = False  # the store has answered
+        self.known: asyncio.Future[None] | None = None  # for whoever waits for that
+        self.revision = 0  # and it went through
+        self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
+        self.proposal: Proposal | None = None
+        self.paths: tuple[bytes, ...] = ()  # of the znodes it leaves behind, in flight
+        self.pin: Pin | None = None  # a record it writes
+        self.first_key = b""
+        self.followers: list[_Write] = []  # in flight, and prepared on what this one leaves
+        self.is_forsaken = False  # one before it came to nothing, as far as is known
+        self.refusal: Outcome | None = None  # judged, but by a state that is in flight
+        self.waits_for: set[_Write] = set()
+        self.dependents: list[_Write] = []
+        self.claims: tuple[bytes, ...] = ()  # znodes that nobody younger gets while it waits
+
+
+class _Lane:
+    """The writes of one session, in order."""
+
+    __slots__ = ("in_flight", "is_stopped", "session_id", "unseen", "waiting")
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.waiting: deque[_Write] = deque()
+        self.in_flight: deque[_Write] = deque()
+        self.is_stopped = False  # one has to be prepared again: first those after it must come back
+        self.unseen = 0  # and what refused them must be seen
+
+
+class Commits:
+    """All writes of one replica."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        store: Store,
+        settings: ZooKeeperSettings,
+        clock: Clock,
+        *,
+        sole_writer: bool,
+    ) -> None:
+        self._replica = replica
+        self._store = store
+        self._settings = settings
+        self._clock = clock
+        self._sole_writer = sole_writer
+        self.following: Following | None = None  # in a store in this process, once it is followed
+        self._loop = asyncio.get_running_loop()
+        self._lanes: dict[int, _Lane] = {}
+        self._pending: dict[bytes, InFlight] = {}
+        self._by_key: dict[bytes, deque[_Write]] = {}  # by the first key each writes
+        self._expected: dict[int, _Write] = {}  # by the revision it was given
+        self._closing: dict[int, _Write] = {}  # by session
+        self._claims: dict[bytes, _Write] = {}  # by path: who cannot be prepared yet, and is next
+        self._number = itertools.count()
+        self._is_over = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.count = 0  # submitted and without an outcome
+
+    def submit(self, request: Request, caller: Caller, on_outcome: OnOutcome) -> None:
+        if self._is_over:
+            on_outcome(None)
+            return
+        self.count += 1
+        id = caller.session_id
+        lane = self._lanes.get(id)
+        if lane is None:
+            lane = self._lanes[id] = _Lane(id)
+        lane.waiting.append(_Write(request, caller, on_outcome, lane, next(self._number)))
+        if len(lane.waiting) == 1:
+            self._pump(lane)
+
+    def child_lost(self, path: bytes) -> None:
+        """A child of this znode went with its lease: what is in flight was prepared before that."""
+        state = self._pending.get(path)
+        if state is not None:
+            state[0].children_count -= 1
+
+    def started_anew(self) -> None:
+        """The tree was read anew: what is in flight was prepared on another, and is no guide any more."""
+        self._pending.clear()
+
+    # -- a lane --------------------------------------------------------------------------
+
+    def _pump(self, lane: _Lane) -> None:
+        """Begin what can be begun."""
+        while lane.waiting and not lane.is_stopped:
+            write = lane.waiting[0]
+            if write.waits_for:
+                return
+            lane.waiting.popleft()
+            if not self._begin(write):
+                lane.waiting.appendleft(write)
+                return
+        self._retire(lane)
+
+    def _retire(self, lane: _Lane) -> None:
+        """(Whoever was answered may have submitted more: then this is another lane, or not empty.)"""
+        if not lane.waiting and not lane.in_flight and self._lanes.get(lane.session_id) is lane:
+            del self._lanes[lane.session_id]
+
+    def _begin(self, write: _Write) -> bool:
+        """Have it carried out or answer it; False leaves it where it is."""
+        lane, request = write.lane, write.request
+        if isinstance(request, Sync):
+            write.only_looks = True
+            lane.in_flight.append(write)
+            self._run(self._sync(write, request))
+            return True
+        if isinstance(request, CloseSession):
+            if lane.in_flight:
+                return False
+            lane.in_flight.append(write)
+            self._closing[lane.session_id] = write
+            self._run(self._close(write))
+            return True
+        if not self._may_follow(lane):
+            return False
+        return self._prepare(write, request)
+
+    def _may_follow(self, lane: _Lane) -> bool:
+        """Whether the next write can be prepared on those in flight."""
+        if not lane.in_flight:
+            return True
+        if lane.in_flight[-1].only_looks:
+            # A read between the two would be answered after what only looks, and must not see this one.
+            return False
+        if self.following is not None:  # in this process, those are judged already
+            return True
+        previous = _last_write(lane)
+        return self._sole_writer and (previous is None or previous.pin is not None)
+
+    def _prepare(self, write: _Write, request: WriteRequest) -> bool:
+        if write.claims:
+            self._drop_claims(write)
+        refusal, write.refusal = write.refusal, None
+        if refusal is not None:  # what it was judged by has landed
+            self._answer(write, refusal)
+            return True
+        tree = self._replica.tree
+        session_id = write.caller.session_id
+        session = tree.sessions.get(session_id) if session_id else None
+        if session_id and (session is None or session.node_id != self._replica.node_id):
+            self._answer(write, None)
+            return True
+        draft = Draft(tree.nodes, self._pending, now_ms=int(self._clock.wall() * 1000))
+        following = self.following
+        refused: Outcome | None = None
+        try:
+            try:
+                write.proposal = propose(request, write.caller, draft, self._settings)
+            except ZkError as error:
+                refused = Outcome(error.code, 0, b"")
+            except MultiRefused as error:
+                refused = Outcome(Err.OK, 0, error.body)
+            if self._claims and not self._may_go_on(write, draft):
+                return False
+            if refused is not None and self._is_final(draft):
+                return self._refuse(write, draft, refused)
+            if following is None or following.foreign_revision > tree.zxid:
+                compares = draft.compares()
+                if session is not None:
+                    compares.append(Compare(session.key, _MOD, _EQUAL, session.mod_revision))
+            else:
+                compares = _NO_COMPARES  # nothing can be otherwise: see `Following.foreign_revision`
+            writes, after = draft.writes() if refused is None else ([], {})
+            if following is not None:
+                return self._take(write, following, Txn(tuple(compares), tuple(writes)), after)
+            if not writes and draft.depends:
+                raise MustWait
+            if write.lane.in_flight:
+                self._pin_previous(write, compares)
+        except MustWait:
+            self._wait(write, draft, None)
+            return False
+        for base in draft.depends:
+            assert isinstance(base, _Write)
+            base.followers.append(write)
+        write.refusal = refused
+        if writes:
+            first = writes[0]
+            write.first_key = first.key if isinstance(first, Put) else bytes(first.keys)  # type: ignore[arg-type]
+            write.pin = draft.pin
+            self._by_key.setdefault(write.first_key, deque()).append(write)
+            self._leave_in_flight(write, after, UNKNOWN)
+        write.only_looks = not writes
+        write.lane.in_flight.append(write)
+        self._run(self._ask(write, Txn(tuple(compares), tuple(writes))))
+        return True
+
+    def _leave_in_flight(self, write: _Write, after: dict[bytes, Node], zxid: int) -> None:
+        """Those who come now find the znodes as this write will leave them."""
+        write.paths = tuple(after)
+        pending = self._pending
+        for path, node in after.items():
+            made_at(node, zxid)
+            pending[path] = (node, write)
+
+    def _take(self, write: _Write, following: Following, txn: Txn, after: dict[bytes, Node]) -> bool:
+        """Carried out at once, but not durable yet; the compares are judged already."""
+        try:
+            result = following.take(txn, partial(self._failed, write))
+        except NoSpace:
+            if not write.made_room:
+                write.made_room = write.lane.is_stopped = True
+                self._run(self._make_room(write.lane))
+                return False
+            self._answer(write, Outcome(Err.SYSTEM_ERROR, 0, b""))
+            return True
+        except TooLarge:
+            self._answer(write, Outcome(Err.BAD_ARGUMENTS, 0, b""))
+            return True
+        except QuorateError:
+            self._forsake_behind(write)
+            self._answer(write, None)
+            return True
+        write.is_known = True
+        write.only_looks = not txn.then
+        write.lane.in_flight.append(write)
+        revision = result.revision
+        if not result.succeeded:
+            self._try_again(write, revision)
+        elif not txn.then:
+            self._run(self._finish_at(write, revision))
+        else:
+            write.revision = revision
+            self._expected[revision] = write
+            self._leave_in_flight(write, after, revision)
+        return True
+
+    def _failed(self, write: _Write, error: BaseException) -> None:
+        """It will never be known to be durable."""
+        if not self._is_over:
+            self._expected.pop(write.revision, None)
+            self._give_up(write, error)
+
+    async def _make_room(self, lane: _Lane) -> None:
+        assert isinstance(self._store, InProcess)
+        try:
+            await self._store.make_room()
+        except QuorateError as error:
+            _log.warning("there is no room for a write, and none can be made: %s", error)
+        lane.is_stopped = False
+        self._pump(lane)
+
+    async def _finish_at(self, write: _Write, revision: int) -> None:
+        """It only looked, and what it saw is durable when the replica shows it."""
+        try:
+            await self._replica.caught_up(revision)
+        except QuorateError as error:
+            self._give_up(write, error)
+        else:
+            self._finish(write, Outcome(Err.OK, 0, self._reply(write, 0)))
+
+    async def _ask(self, write: _Write, txn: Txn) -> None:
+        try:
+            result = await self._store.txn(txn)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+            self._settle(write)
+            self._give_up(write, error)
+        else:
+            self._answered(write, result)
+
+    def _pin_previous(self, write: _Write, compares: list[Compare]) -> None:
+        """The write before this one has taken effect."""
+        previous = _last_write(write.lane)
+        if previous is not None:
+            assert previous.pin is not None
+            pin_written(self._pending.get(previous.pin[0]), previous.pin, compares)
+            previous.followers.append(write)
+
+    # -- waiting for others --------------------------------------------------------------
+
+    def _is_final(self, draft: Draft) -> bool:
+        """Whether the tree, with what is in flight, is enough to refuse something.
+
+        Where others write it may be behind: then the store has to say that it is as was read.
+        """
+        return self._sole_writer or self.following is not None or not draft.paths
+
+    def _refuse(self, write: _Write, draft: Draft, outcome: Outcome) -> bool:
+        # (Of a session's own write before it, what it did not look at counts too: it comes after it.)
+        if draft.depends or (self.following is None and write.lane.in_flight):
+            self._wait(write, draft, outcome)
+            return False
+        self._answer(write, outcome)
+        return True
+
+    def _wait(self, write: _Write, draft: Draft, refusal: Outcome | None) -> None:
+        write.refusal = refusal
+        for other in draft.depends:
+            assert isinstance(other, _Write)
+            self._wait_for(write, other)
+        if self.following is None and write.lane.in_flight:
+            self._wait_for(write, write.lane.in_flight[-1])
+        if refusal is None:
+            write.claims = tuple(draft.paths)
+            for path in write.claims:
+                self._claims.setdefault(path, write)
+
+    def _wait_for(self, write: _Write, other: _Write) -> None:
+        if other not in write.waits_for:
+            write.waits_for.add(other)
+            other.dependents.append(write)
+
+    def _may_go_on(self, write: _Write, draft: Draft) -> bool:
+        """Not if somebody older waits for one of the znodes."""
+        for path in draft.paths:
+            other = self._claims.get(path)
+            if other is not None and other.number < write.number:
+                self._wait_for(write, other)
+        return not write.waits_for
+
+    def _drop_claims(self, write: _Write) -> None:
+        for path in write.claims:
+            if self._claims.get(path) is write:
+                del self._claims[path]
+        write.claims = ()
+
+    def _landed(self, write: _Write) -> None:
+        """What it left in flight is in the tree now, or will never be."""
+        self._withdraw(write)
+        if write.first_key:
+            same = self._by_key[write.first_key]
+            same.remove(write)
+            if not same:
+                del self._by_key[write.first_key]
+            write.first_key = b""
+
+    def _withdraw(self, write: _Write) -> None:
+        pending = self._pending
+        for path in write.paths:
+            state = pending.get(path)
+            if state is not None and state[1] is write:
+                del pending[path]
+        write.paths = ()
+
+    def _withdraw_all(self, write: _Write) -> None:
+        """It came to nothing, and so will whatever was prepared on it: nobody else should be."""
+        doomed = [write]
+        while doomed:
+            write = doomed.pop()
+            self._withdraw(write)
+            doomed += write.followers
+            write.followers.clear()
+
+    def _release(self, write: _Write, *, went_through: bool) -> None:
+        """Those who were judged by what it would leave, or could not be, have their turn."""
+        dependents, write.dependents = write.dependents, []
+        for other in dependents:
+            other.waits_for.discard(write)
+            if not went_through:
+                other.refusal = None
+            if not other.waits_for:
+                self._pump(other.lane)
+
+    # -- what comes back -----------------------------------------------------------------
+
+    def _answered(self, write: _Write, result: TxnResult) -> None:
+        if not result.succeeded:
+            self._settle(write)
+            self._try_again(write, result.revision)
+        elif not write.first_key:  # it only looked
+            self._settle(write)
+            self._finish(write, write.refusal or Outcome(Err.OK, 0, self._reply(write, 0)))
+        else:
+            write.revision = result.revision
+            self._expected[write.revision] = write
+            self._settle(write)
+            if self._replica.tree.zxid >= write.revision:
+                self.applied(write.revision)  # the replica started anew meanwhile and is past it
+
+    def _settle(self, write: _Write) -> None:
+        write.is_known = True
+        if write.known is not None and not write.known.done():
+            write.known.set_result(None)
+
+    async def until_known(self, first_key: bytes, revision: int) -> None:
+        """Returns when it is known which write of ours, if any, made the revision that begins so."""
+        while (writes := self._by_key.get(first_key)) is not None:
+            for write in writes:
+                if write.revision == revision:
+                    return
+                if not write.is_known:
+                    write.known = write.known or self._loop.create_future()
+                    await write.known
+                    break
+            else:
+                return
+
+    def may_be_ours(self, first_key: bytes) -> bool:
+        return first_key in self._by_key
+
+    def applied(self, revision: int) -> None:
+        """The tree is at this revision: answer whoever made it."""
+        write = self._expected.pop(revision, None)
+        if write is None:
+            return
+        if self._replica.tree.zxid == revision:
+            self._finish(write, Outcome(Err.OK, revision, self._reply(write, revision)))
+        else:  # it happened, but what it showed then cannot be shown any more
+            self._finish(write, None)
+
+    def expected_until(self, revision: int) -> list[int]:
+        """Revisions of ours up to this one that were not applied one by one."""
+        return sorted(made for made in self._expected if made <= revision)
+
+    def session_ended(self, session_id: int) -> None:
+        """The tree shows a session no more: if its client asked for that, here is the answer."""
+        write = self._closing.pop(session_id, None)
+        if write is not None:
+            self._finish(write, Outcome(Err.OK, self._replica.tree.zxid, b""))
+
+    def _reply(self, write: _Write, revision: int) -> bytes:
+        assert write.proposal is not None
+        return write.proposal.reply(self._replica.tree.nodes, revision)
+
+    def _finish(self, write: _Write, outcome: Outcome | None) -> None:
+        lane = write.lane
+        lane.in_flight.remove(write)
+        self._landed(write)
+        self._answer(write, outcome)
+        if lane.is_stopped:
+            self._restart(lane)
+        elif lane.waiting:
+            self._pump(lane)
+        else:
+            self._retire(lane)
+
+    def _answer(self, write: _Write, outcome: Outcome | None) -> None:
+        self.count -= 1
+        if write.claims:
+            self._drop_claims(write)
+        write.on_outcome(outcome)
+        if write.dependents:
+            self._release(write, went_through=outcome is not None)
+
+    def _give_up(self, write: _Write, error: BaseException | None) -> None:
+        """The store refused it, or nobody knows."""
+        if isinstance(error, NoSpace):
+            self._withdraw_all(write)
+            self._finish(write, Outcome(Err.SYSTEM_ERROR, 0, b""))
+        elif isinstance(error, TooLarge):
+            self._withdraw_all(write)
+            self._finish(write, Outcome(Err.BAD_ARGUMENTS, 0, b""))
+        else:
+            if error is not None and not isinstance(error, QuorateError):
+                _log.error("a write failed in a way it never should", exc_info=error)
+            self._lose(write)
+
+    def _lose(self, write: _Write) -> None:
+        """Nobody knows what became of it, or ever will."""
+        self._withdraw_all(write)
+        self._forsake_behind(write)
+        self._finish(write, None)
+
+    def _forsake_behind(self, write: _Write) -> None:
+        """What a session submitted behind a write may count on it: without it, it must not happen.
+
+        What is in flight already compares what that write would have left.
+        """
+        lane = write.lane
+        for other in lane.in_flight:
+            if other.number > write.number:
+                other.is_forsaken = True
+        waiting = list(lane.waiting)
+        lane.waiting.clear()
+        for other in waiting:
+            self._answer(other, None)
+
+    # -- again ---------------------------------------------------------------------------
+
+    def _try_again(self, write: _Write, revision: int) -> None:
+        """What it was prepared on is not so.  Those after it will find the same."""
+        write.attempts += 1
+        if write.attempts >= _ATTEMPTS_MAX:
+            _log.warning("gave up a write that lost %d races", write.attempts)
+            self._lose(write)
+            return
+        if write.is_forsaken:
+            self._withdraw_all(write)
+            self._finish(write, None)
+            return
+        lane = write.lane
+        write.revision = -revision
+        self._withdraw_all(write)
+        self._landed(write)
+        lane.is_stopped = True
+        lane.unseen += 1
+        self._release(write, went_through=False)
+        self._run(self._restart_at(lane, revision))
+
+    def _restart(self, lane: _Lane) -> None:
+        """When all that were in flight are back: prepare those that have to be, in their order."""
+        lost = [write for write in lane.in_flight if write.is_known and write.revision < 0]
+        if not lane.is_stopped or lane.unseen or len(lost) < len(lane.in_flight):
+            return
+        lane.in_flight.clear()
+        for write in reversed(lost):
+            write.is_known, write.known, write.revision = False, None, 0
+            write.proposal = write.refusal = write.pin = None
+            lane.waiting.appendleft(write)
+        lane.is_stopped = False
+        self._pump(lane)
+
+    async def _restart_at(self, lane: _Lane, revision: int) -> None:
+        """The state that refused one of them must be seen first."""
+        await self._replica.caught_up(revision)
+        lane.unseen -= 1
+        self._restart(lane)
+
+    # -- sync and close ------------------------------------------------------------------
+
+    async def _sync(self, write: _Write, request: Sync) -> None:
+        try:
+            newest = await self._store.range(b"\0", count_only=True)
+            await self._replica.caught_up(newest.revision)
+        except QuorateError as error:
+            self._give_up(write, error)
+        else:
+            self._finish(write, Outcome(Err.OK, 0, path_body(request.path)))
+
+    async def _close(self, write: _Write) -> None:
+        session_id = write.lane.session_id
+        try:
+            revision = await self._store.revoke(session_id)
+            await self._replica.caught_up(revision)
+        except LeaseNotFound:
+            pass  # it ended before
+        except QuorateError as error:
+            if self._closing.pop(session_id, None) is not None:
+                self._give_up(write, error)
+            return
+        self.session_ended(session_id)
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def stop(self) -> None:
+        """Nothing is begun any more; of what was, nobody will know."""
+        self._is_over = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        lanes = list(self._lanes.values())
+        for table in (self._lanes, self._pending, self._by_key, self._expected, self._closing):
+            table.clear()
+        self._claims.clear()
+        for lane in lanes:
+            for write in (*lane.in_flight, *lane.waiting):
+                write.dependents.clear()
+                self._answer(write, None)
+
+
+def _last_write(lane: _Lane) -> _Write | None:
+    """The newest in flight that may change something."""
+    for write in reversed(lane.in_flight):
+        if not isinstance(write.request, Sync):
+            return write
+    return None
