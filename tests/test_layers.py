@@ -24,7 +24,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "wire": ("errors",),
     "faces": (),
     "faces.common": (),
-    "faces.zookeeper": ("store", "errors", "wire", "clock"),
+    "faces.zookeeper": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.etcd": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.consul": ("store", "errors", "discovery", "clock"),
     "faces.dns": ("store", "errors", "discovery", "clock"),

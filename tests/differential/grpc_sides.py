@@ -222,7 +222,7 @@ def running_servers(directory: Path, *, engine: str = "memory:") -> Iterator[Por
 @contextmanager
 def _running_quorate(directory: Path, engine: str) -> Iterator[int]:
     command = [sys.executable, "-W", "error", "-m", "quorate", "serve", "--engine", engine]
-    command += ["--listen-etcd", "127.0.0.1:0", "--listen-http", "off"]
+    command += ["--listen-etcd", "127.0.0.1:0", "--listen-http", "off", "--listen-zookeeper", "off"]
     # Nothing may be compacted that was not asked for: etcd does not either.
     command += ["--retain-revisions", "off", "--retain-age", "off"]
     log = directory / "quorate.log"

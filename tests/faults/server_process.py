@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ServerProcess"]
+__all__ = ["ServerProcess", "free_port"]
 
 # Below the ports that systems hand out by themselves: while the server is down nobody else is given its
 # port, and no client that dials it is connected to itself.
@@ -25,12 +25,15 @@ _ENDS_S_MAX = 60.0  # far more than it needs: past it, it hangs
 class ServerProcess:
     """`quorate serve` on a file and a port that stay the same.  Gone when the block is left."""
 
-    def __init__(self, directory: Path, *, under: Sequence[str] = ()) -> None:
+    def __init__(
+        self, directory: Path, *, under: Sequence[str] = (), flags: Sequence[str] = ()
+    ) -> None:
         """`under` is a command it is run by, in the same process: strace with -D, say."""
         self.path = directory / "store.db"
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"quorate://127.0.0.1:{self.port}"
         self._under = under
+        self._flags = flags
         self._log = directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -65,17 +68,26 @@ class ServerProcess:
                 f"sqlite:{self.path}",
             ),
             *("--listen-etcd", f"127.0.0.1:{self.port}", "--listen-http", "off"),
+            *("--listen-zookeeper", "off"),
             *("--retain-revisions", "off", "--retain-age", "off"),
+            *self._flags,
         ]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
 
     async def wait_ready(self) -> None:
         """Returns when it greets, which it does when it answers."""
+        await asyncio.to_thread(self.wait_greeting)
+
+    def wait_greeting(self) -> None:
+        """The same, for whom no event loop runs."""
         process = self._running()
         assert process.stdout is not None
-        greeting = await asyncio.to_thread(process.stdout.readline)
+        greeting = process.stdout.readline()
         assert greeting, f"the server ended before it was ready:\n{self._last_words()}"
+
+    def signal(self, number: signal.Signals) -> None:
+        self._running().send_signal(number)
 
     async def kill(self) -> None:
         """SIGKILL; returns when it is gone."""
@@ -112,7 +124,7 @@ class ServerProcess:
         return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
 
 
-def _free_port() -> int:
+def free_port() -> int:
     # Not by the test's seed: two runs with one seed must not want the same port.
     for port in random.SystemRandom().sample(_PORTS, 50):
         with socket.socket() as probe:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from functools import cache
@@ -9,7 +10,9 @@ from functools import cache
 import pytest
 
 from tests.differential.etcd_server import etcd_35_program, running_etcd
+from tests.interop.kazoo_clients import Clients
 from tests.interop.programs import Etcdctl, QuorateServer, etcdctls, running_quorate
+from tests.interop.zookeepers import ZooKeeper, running_side
 
 _ETCDCTLS: list[Etcdctl | None] = [*etcdctls()] or [None]
 
@@ -46,3 +49,20 @@ def program(name: str, package: str) -> str:
     if found is None:
         pytest.skip(f"{name} is not installed; on Debian: apt-get install {package}")
     return found
+
+
+@pytest.fixture(scope="module", params=["real", "quorate"])
+def zookeeper(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ZooKeeper]:
+    """A ZooKeeper and a Quorate in turn, each for all tests of a module."""
+    with running_side(request.param, tmp_path_factory.mktemp(request.param)) as server:
+        yield server
+
+
+@pytest.fixture
+def clients(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Iterator[Clients]:
+    """kazoo's clients of that server, in a directory of the test's own."""
+    name = re.sub(r"\W+", "-", request.node.name)
+    with Clients(zookeeper, f"/{name}") as clients:
+        yield clients

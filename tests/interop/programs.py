@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,14 +50,19 @@ class Done:
     err: str
 
 
-def run(*command: str | Path, stdin: str = "", env: dict[str, str] | None = None) -> Done:
+def run(
+    *command: str | Path,
+    stdin: str = "",
+    env: dict[str, str] | None = None,
+    wait_s_max: float = 2 * WAIT_S_MAX,
+) -> Done:
     """Run a program to its end.  Bytes that are not UTF-8 are kept, as surrogates."""
     done = subprocess.run(
         [str(each) for each in command],
         input=stdin.encode(),
         capture_output=True,
         check=False,
-        timeout=2 * WAIT_S_MAX,
+        timeout=wait_s_max,
         env=env,
     )
     return Done(done.returncode, _text(done.stdout), _text(done.stderr))
@@ -145,12 +150,18 @@ class Running:
 
 
 class QuorateServer:
-    """`quorate serve` on a free loopback port, ready."""
+    """`quorate serve` on a free loopback port, ready; `environ` is what it finds in its environment.
 
-    def __init__(self, directory: Path, *flags: str) -> None:
+    Without `--listen-zookeeper` among the flags it does not speak ZooKeeper's protocol; with it,
+    `zookeeper_port` is where it does.
+    """
+
+    def __init__(self, directory: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
         self.data = directory / "quorate.db"
         self._log = directory / "quorate.log"
         given = ["--listen-etcd", "127.0.0.1:0", "--listen-http", "off", *flags]
+        if "--listen-zookeeper" not in flags:
+            given += ["--listen-zookeeper", "off"]
         if "--engine" not in flags:
             given += ["--engine", f"sqlite:{self.data}"]
         with self._log.open("wb") as log:
@@ -160,7 +171,8 @@ class QuorateServer:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={
-                    name: text for name, text in os.environ.items() if not name.startswith("QUORATE_")
+                    **{name: text for name, text in os.environ.items() if name[:8] != "QUORATE_"},
+                    **(environ or {}),
                 },
             )
         assert self.process.stdout is not None
@@ -169,9 +181,17 @@ class QuorateServer:
             line = self.process.stdout.readline()
             assert line, f"it ended before it was ready: {self.log}"
             greeting += line.decode()
-        found = re.search(r"  etcd    127\.0\.0\.1:(\d+)", greeting)
-        assert found, greeting
-        self.port = int(found[1])
+        self._greeting = greeting
+        self.port = self._port_of("etcd")
+
+    @property
+    def zookeeper_port(self) -> int:
+        return self._port_of("zookeeper")
+
+    def _port_of(self, label: str) -> int:
+        found = re.search(rf"^  {label} +127\.0\.0\.1:(\d+)", self._greeting, re.MULTILINE)
+        assert found, self._greeting
+        return int(found[1])
 
     @property
     def address(self) -> str:
@@ -201,9 +221,11 @@ class QuorateServer:
 
 
 @contextmanager
-def running_quorate(directory: Path, *flags: str) -> Iterator[QuorateServer]:
+def running_quorate(
+    directory: Path, *flags: str, environ: Mapping[str, str] | None = None
+) -> Iterator[QuorateServer]:
     """A server that must also end well: with code 0 and no traceback in its log."""
-    server = QuorateServer(directory, *flags)
+    server = QuorateServer(directory, *flags, environ=environ)
     try:
         yield server
     finally:

@@ -24,6 +24,9 @@ _EXAMPLES = {
     "tls-cert": "/etc/quorate/server.pem",
     "tls-key": "/etc/quorate/server.key",
     "tls-client-ca": "/etc/quorate/client-ca.pem",
+    "zookeeper-min-session-timeout": "4000",
+    "zookeeper-max-session-timeout": "40000",
+    "zookeeper-super-digest": "super:PYIKMvaBmWYQJkCRPKlP34EmIeM=",
 }
 
 

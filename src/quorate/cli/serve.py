@@ -33,6 +33,7 @@ class _Serve(click.Command):
                 help=f"{setting.help}  [default: {setting.default_for_people}]",
             )
             for setting in SETTINGS
+            if not setting.secret
         ]
         super().__init__(name, params=of_settings + params, **rest)  # type: ignore[arg-type]
 
@@ -41,7 +42,7 @@ class _Serve(click.Command):
         for group in GROUPS:
             with formatter.section(group):
                 formatter.write_dl(
-                    [record for each in in_group(group) if (record := records.pop(each.key))]
+                    [record for each in in_group(group) if (record := records.pop(each.key, None))]
                 )
         with formatter.section("Others"):
             formatter.write_dl([record for record in records.values() if record])
@@ -106,6 +107,7 @@ def _greet(config: ServerConfig, started: Started) -> None:
                 "data": None if started.path is None else str(started.path),
                 "etcd": None if started.etcd is None else str(started.etcd),
                 "http": None if started.http is None else str(started.http),
+                **_zookeeper_extra(started),
                 "revision": started.status.revision,
             },
         )
@@ -118,17 +120,39 @@ def _greeting(tls: TlsConfig | None, started: Started) -> str:
     where = "in memory only, gone when this stops" if started.path is None else started.path
     contents = f"revision {status.revision:,}, {format_count(status.keys_count, 'key')}"
     room = f"{format_size(status.size_bytes)} of {format_size(status.size_bytes_max)}"
-    lines = [
-        click.style("Quorate is ready.", bold=True),
-        f"  data    {where}",
-        f"          {contents}, {room}",
-        f"  etcd    {'off' if started.etcd is None else _endpoint(started.etcd, tls)}",
-        f"  health  {'off' if started.http is None else f'http://{started.http}/health'}",
+    rows = [
+        ("data", str(where)),
+        ("", f"{contents}, {room}"),
+        ("etcd", "off" if started.etcd is None else _endpoint(started.etcd, tls)),
+        *_zookeeper_rows(tls, started),
+        ("health", "off" if started.http is None else f"http://{started.http}/health"),
     ]
     if started.etcd is not None:
-        lines += [f"  try     {first}" for first in _examples(started.etcd, tls)[:1]]
-        lines += [f"          {other}" for other in _examples(started.etcd, tls)[1:]]
-    return "\n".join([*lines, "Ctrl-C stops it."])
+        first, *others = _examples(started.etcd, tls)
+        rows += [("try", first), *(("", other) for other in others)]
+    lines = [f"  {label:<9}  {text}" for label, text in rows]
+    return "\n".join([click.style("Quorate is ready.", bold=True), *lines, "Ctrl-C stops it."])
+
+
+def _zookeeper_rows(tls: TlsConfig | None, started: Started) -> list[tuple[str, str]]:
+    places = []
+    if started.zookeeper is not None:
+        places.append(_endpoint(started.zookeeper, None))
+    if started.zookeeper_tls is not None:
+        places.append(_endpoint(started.zookeeper_tls, tls))
+    if started.zookeeper_admin is not None:
+        places.append(f"http://{started.zookeeper_admin}/commands")
+    first, *others = places or ["off"]
+    return [("zookeeper", first), *(("", other) for other in others)]
+
+
+def _zookeeper_extra(started: Started) -> dict[str, str | None]:
+    addresses = {
+        "zookeeper": started.zookeeper,
+        "zookeeper_tls": started.zookeeper_tls,
+        "zookeeper_admin": started.zookeeper_admin,
+    }
+    return {name: None if each is None else str(each) for name, each in addresses.items()}
 
 
 def _endpoint(etcd: Address, tls: TlsConfig | None) -> str:

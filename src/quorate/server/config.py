@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
+from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.store.rules import Limits
 
 __all__ = [
@@ -90,8 +91,9 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """`listen_etcd` or `listen_http` None does not serve that; `tls` is the etcd port's.
+    """A `listen_...` of None does not serve that.
 
+    tls: for `listen_etcd` and `listen_zookeeper_tls`.
     advertise_etcd: where clients that ask for the members are sent; None is where it listens.
     connections_max: clients of the etcd port; the next is closed at once.
     streams_max: calls that one connection may have open; the next is refused with "try later".
@@ -100,12 +102,16 @@ class ServerConfig:
     engine_url: str
     listen_etcd: Address | None
     listen_http: Address | None
+    listen_zookeeper: Address | None = None
+    listen_zookeeper_tls: Address | None = None
+    listen_zookeeper_admin: Address | None = None
     advertise_etcd: Address | None = None
     tls: TlsConfig | None = None
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     connections_max: int = 10_000
     streams_max: int = 4_096
+    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
     log: LogConfig = field(default_factory=LogConfig)
 
 

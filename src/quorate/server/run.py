@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.opening import open_embedded
 from quorate.server.config import Address, ServerConfig
@@ -21,11 +23,19 @@ from quorate.server.descriptors import make_room_for
 from quorate.server.event_loop import run
 from quorate.server.identity import establish_ids
 from quorate.server.service_manager import tell_service_manager
-from quorate.server.settings import LISTEN_ETCD, LISTEN_HTTP, Setting
+from quorate.server.settings import (
+    LISTEN_ETCD,
+    LISTEN_HTTP,
+    LISTEN_ZOOKEEPER,
+    LISTEN_ZOOKEEPER_ADMIN,
+    LISTEN_ZOOKEEPER_TLS,
+    Setting,
+)
 from quorate.server.signals import signals
 from quorate.server.sockets import bind, bound_address, reachable
 from quorate.server.tls import Certificates
 from quorate.store.model import StoreStatus
+from quorate.store.rules import Limits
 
 __all__ = ["Started", "run_server"]
 
@@ -34,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """What a server has to say once it is ready; `etcd` and `http` are the addresses it really has.
+    """What a server has to say once it is ready; the addresses are those it really has.
 
     `path` is None for a store that is in memory only.
     """
@@ -43,6 +53,9 @@ class Started:
     status: StoreStatus
     etcd: Address | None
     http: Address | None
+    zookeeper: Address | None
+    zookeeper_tls: Address | None
+    zookeeper_admin: Address | None
 
 
 def run_server(
@@ -62,8 +75,7 @@ def run_server(
 async def _serve(
     config: ServerConfig, on_started: Callable[[Started], None], on_hangup: Callable[[], None]
 ) -> signal.Signals:
-    serves_tls = config.listen_etcd is not None and config.tls is not None
-    certificates = Certificates(config.tls) if serves_tls and config.tls is not None else None
+    certificates = _certificates(config)
 
     def hang_up() -> None:
         on_hangup()
@@ -74,26 +86,71 @@ async def _serve(
         signals(hang_up) as stopped,
         _bound(config.listen_etcd, LISTEN_ETCD) as etcd,
         _bound(config.listen_http, LISTEN_HTTP) as http,
+        _bound(config.listen_zookeeper, LISTEN_ZOOKEEPER) as zookeeper,
+        _bound(config.listen_zookeeper_tls, LISTEN_ZOOKEEPER_TLS) as zookeeper_tls,
+        _bound(config.listen_zookeeper_admin, LISTEN_ZOOKEEPER_ADMIN) as zookeeper_admin,
     ):
+        make_room_for(config.connections_max + config.zookeeper.max_cnxns)
         async with contextlib.AsyncExitStack() as running:
             store = await running.enter_async_context(
-                open_embedded(config.engine_url, limits=config.limits, retention=config.retention)
+                open_embedded(
+                    config.engine_url, limits=_store_limits(config), retention=config.retention
+                )
             )
             if http is not None:
                 await running.enter_async_context(_http_face(store, http, config))
             if etcd is not None:
                 await running.enter_async_context(_etcd_face(store, etcd, config, certificates))
+            if zookeeper is not None or zookeeper_tls is not None:
+                await running.enter_async_context(
+                    _zookeeper_face(
+                        store,
+                        _ZooKeeperListeners(zookeeper, zookeeper_tls, zookeeper_admin),
+                        config,
+                        certificates,
+                    )
+                )
             tell_service_manager("READY=1")
             running.callback(tell_service_manager, "STOPPING=1")
             on_started(
                 Started(
                     path=store.path,
                     status=await store.status(),
-                    etcd=None if etcd is None else bound_address(etcd),
-                    http=None if http is None else bound_address(http),
+                    etcd=_address(etcd),
+                    http=_address(http),
+                    zookeeper=_address(zookeeper),
+                    zookeeper_tls=_address(zookeeper_tls),
+                    zookeeper_admin=_address(zookeeper_admin),
                 )
             )
             return await stopped
+
+
+def _store_limits(config: ServerConfig) -> Limits:
+    """etcd's clients are held to the limits of the configuration by the etcd face.
+
+    A multi of ZooKeeper is bounded by its bytes alone, and becomes one transaction; each of its
+    operations pins what it read, so its keys are named several times.
+    """
+    limits = config.limits
+    if config.listen_zookeeper is None and config.listen_zookeeper_tls is None:
+        return limits
+    return msgspec.structs.replace(
+        limits,
+        txn_ops_max=config.zookeeper.jute_maxbuffer,
+        request_bytes_max=max(limits.request_bytes_max, 16 * config.zookeeper.jute_maxbuffer),
+    )
+
+
+def _certificates(config: ServerConfig) -> Certificates | None:
+    """Those of the ports that use them; files for none are not even looked at."""
+    if config.tls is None or (config.listen_etcd is None and config.listen_zookeeper_tls is None):
+        return None
+    return Certificates(config.tls)
+
+
+def _address(listener: socket.socket | None) -> Address | None:
+    return None if listener is None else bound_address(listener)
 
 
 # The faces are imported when they are served: a server without them need not wait for them to load.
@@ -122,7 +179,6 @@ async def _etcd_face(
     from quorate.wire.http2 import Http2Limits
 
     assert config.listen_etcd is not None
-    make_room_for(config.connections_max)
     _warn_if_open_to_all(config)
     ids = establish_ids(store.path)
     scheme = "http" if certificates is None else "https"
@@ -141,18 +197,83 @@ async def _etcd_face(
         yield
 
 
-def _warn_if_open_to_all(config: ServerConfig) -> None:
-    from quorate.faces.common.host_guard import is_loopback
+@dataclass(frozen=True, slots=True)
+class _ZooKeeperListeners:
+    plain: socket.socket | None
+    tls: socket.socket | None
+    admin: socket.socket | None
 
+
+@contextlib.asynccontextmanager
+async def _zookeeper_face(
+    store: EmbeddedStore,
+    listeners: _ZooKeeperListeners,
+    config: ServerConfig,
+    certificates: Certificates | None,
+) -> AsyncIterator[None]:
+    from quorate.faces.zookeeper.server import serve_zookeeper
+
+    _warn_if_zookeeper_is_open_to_all(config)
+    async with serve_zookeeper(
+        store,
+        listeners.plain,
+        settings=config.zookeeper,
+        ssl=None if certificates is None else certificates.front,
+        secure_listener=listeners.tls,
+        # Clients of the etcd port could write what is this face's own.
+        sole_writer=config.listen_etcd is None,
+    ) as face:
+        if listeners.admin is None:
+            yield
+            return
+        from quorate.faces.zookeeper.admin import serve_admin
+
+        assert config.listen_zookeeper_admin is not None
+        async with serve_admin(face, listeners.admin, host=config.listen_zookeeper_admin.host):
+            yield
+
+
+def _warn_if_open_to_all(config: ServerConfig) -> None:
     assert config.listen_etcd is not None
     if config.tls is not None and config.tls.client_ca is not None:
         return
-    if not is_loopback(config.listen_etcd.host):
+    if _is_reachable(config.listen_etcd):
         _log.warning(
             "whoever reaches %s can read and write everything: set tls-client-ca, or listen on "
             "127.0.0.1 only",
             config.listen_etcd,
         )
+
+
+def _warn_if_zookeeper_is_open_to_all(config: ServerConfig) -> None:
+    if _is_reachable(config.listen_zookeeper):
+        _log.warning(
+            "whoever reaches %s can read and write every znode whose ACL does not forbid it, and "
+            "nothing is encrypted: use listen-zookeeper-tls with tls-client-ca, or listen on 127.0.0.1 "
+            "only",
+            config.listen_zookeeper,
+        )
+    if _is_reachable(config.listen_zookeeper_tls) and (
+        config.tls is not None and config.tls.client_ca is None
+    ):
+        _log.warning(
+            "whoever reaches %s can read and write every znode whose ACL does not forbid it: set "
+            "tls-client-ca, or listen on 127.0.0.1 only",
+            config.listen_zookeeper_tls,
+        )
+    if _is_reachable(config.listen_zookeeper_admin):
+        _log.warning(
+            "whoever reaches %s can see who is connected and what is watched, and can reset counters: "
+            "listen on 127.0.0.1 only",
+            config.listen_zookeeper_admin,
+        )
+
+
+def _is_reachable(address: Address | None) -> bool:
+    """Whether others than this machine can get there."""
+    from quorate.faces.common.host_guard import is_loopback
+
+    return address is not None and not is_loopback(address.host)
 
 
 @contextlib.contextmanager

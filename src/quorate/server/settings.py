@@ -9,12 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Generic, TypeVar, cast, get_args
 
-from quorate.errors import InvalidRequest
 from quorate.server.config import Address, LogFormat, LogLevel, TlsVersion, default_engine_url
-from quorate.server.units import parse_duration_s, parse_size
+from quorate.server.readers import (
+    count,
+    count_or_zero,
+    digest,
+    duration_s,
+    file,
+    jute_maxbuffer,
+    milliseconds,
+    milliseconds_or_zero,
+    one_of,
+    or_off,
+    size,
+    words,
+    yes_or_no,
+)
 
 __all__ = ["GROUPS", "SETTINGS", "Setting", "in_group", "without_password"]
 
@@ -27,6 +39,7 @@ class Setting(Generic[_T]):
 
     default: text as a user would write it; None leaves the setting out.
     default_shown: for a default that differs from one machine to the next.
+    secret: not shown anywhere, and no option: every user of a machine can see how a program was called.
     toml_types: what a configuration file may write it as; all are brought to text and parsed.
     """
 
@@ -38,6 +51,7 @@ class Setting(Generic[_T]):
     default: str | Callable[[], str] | None
     toml_types: tuple[type, ...] = (str,)
     default_shown: str | None = None
+    secret: bool = False
 
     @property
     def flag(self) -> str:
@@ -60,60 +74,20 @@ class Setting(Generic[_T]):
         return self.default_shown or self.default_text or "none"
 
 
-# -- readers: text in, value out, `InvalidRequest` for what cannot be meant
-
-
-def _or_off(parse: Callable[[str], _T]) -> Callable[[str], _T | None]:
-    return lambda text: None if text == "off" else parse(text)
-
-
-def _count(text: str) -> int:
-    digits = text.replace("_", "").replace(",", "")
-    if not (digits.isascii() and digits.isdigit()) or int(digits) == 0:
-        raise InvalidRequest(f"{text!r} is not a number above 0.")
-    return int(digits)
-
-
-def _size(text: str) -> int:
-    size_bytes = parse_size(text)
-    if size_bytes == 0:
-        raise InvalidRequest(f"{text!r} leaves room for nothing; give more than 0 bytes.")
-    return size_bytes
-
-
-def _duration_s(text: str) -> float:
-    seconds = parse_duration_s(text)
-    if seconds == 0:
-        raise InvalidRequest(f"{text!r} is no time at all; give more, or off.")
-    return seconds
-
-
-def _file(text: str) -> Path | None:
-    return Path(text).expanduser()
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in choices:
-            raise InvalidRequest(f"{text!r} is not one of {', '.join(choices)}.")
-        return text
-
-    return read
-
-
-_log_level = cast("Callable[[str], LogLevel]", _one_of(*get_args(LogLevel)))
-_log_format = cast("Callable[[str], LogFormat]", _one_of(*get_args(LogFormat)))
-_tls_version = cast("Callable[[str], TlsVersion]", _one_of(*get_args(TlsVersion)))
+_log_level = cast("Callable[[str], LogLevel]", one_of(*get_args(LogLevel)))
+_log_format = cast("Callable[[str], LogFormat]", one_of(*get_args(LogFormat)))
+_tls_version = cast("Callable[[str], TlsVersion]", one_of(*get_args(TlsVersion)))
 
 
 # -- the table
 
 _DATA = "Data"
 _LISTENING = "Listening"
-_TLS = "TLS on the etcd port"
+_TLS = "TLS on the etcd port and on listen-zookeeper-tls"
 _LIMITS = "Limits"
+_ZOOKEEPER = "ZooKeeper"
 _LOGS = "Logs"
-GROUPS: Final = (_DATA, _LISTENING, _TLS, _LIMITS, _LOGS)
+GROUPS: Final = (_DATA, _LISTENING, _TLS, _LIMITS, _ZOOKEEPER, _LOGS)
 
 _TEXT_OR_INT = (str, int)
 
@@ -130,7 +104,7 @@ QUOTA = Setting(
     "quota",
     _DATA,
     "SIZE",
-    _size,
+    size,
     "How much data to take before writes are refused.",
     default="2GiB",
     toml_types=_TEXT_OR_INT,
@@ -139,7 +113,7 @@ RETAIN_REVISIONS = Setting(
     "retain-revisions",
     _DATA,
     "N|off",
-    _or_off(_count),
+    or_off(count),
     "How many revisions of history to keep.",
     default="100000",
     toml_types=_TEXT_OR_INT,
@@ -148,7 +122,7 @@ RETAIN_AGE = Setting(
     "retain-age",
     _DATA,
     "TIME|off",
-    _or_off(_duration_s),
+    or_off(duration_s),
     "How long to keep history.",
     default="1h",
 )
@@ -156,7 +130,7 @@ LISTEN_ETCD = Setting(
     "listen-etcd",
     _LISTENING,
     "HOST:PORT|off",
-    _or_off(Address.parse),
+    or_off(Address.parse),
     "Where to speak etcd's v3 protocol, gRPC and JSON; 0.0.0.0:2379 is every network.",
     default="127.0.0.1:2379",
 )
@@ -173,15 +147,39 @@ LISTEN_HTTP = Setting(
     "listen-http",
     _LISTENING,
     "HOST:PORT|off",
-    _or_off(Address.parse),
+    or_off(Address.parse),
     "Where to answer /health.",
     default="127.0.0.1:7070",
+)
+LISTEN_ZOOKEEPER = Setting(
+    "listen-zookeeper",
+    _LISTENING,
+    "HOST:PORT|off",
+    or_off(Address.parse),
+    "Where to speak ZooKeeper's protocol; 0.0.0.0:2181 is every network.",
+    default="127.0.0.1:2181",
+)
+LISTEN_ZOOKEEPER_TLS = Setting(
+    "listen-zookeeper-tls",
+    _LISTENING,
+    "HOST:PORT|off",
+    or_off(Address.parse),
+    "Where to speak it with TLS (secureClientPort), with the files below.",
+    default="off",
+)
+LISTEN_ZOOKEEPER_ADMIN = Setting(
+    "listen-zookeeper-admin",
+    _LISTENING,
+    "HOST:PORT|off",
+    or_off(Address.parse),
+    "Where to answer ZooKeeper's admin commands over HTTP; its own server does on port 8080.",
+    default="off",
 )
 TLS_CERT = Setting(
     "tls-cert",
     _TLS,
     "FILE",
-    _file,
+    file,
     "The server's certificate (PEM), followed by those between it and the root.",
     default=None,
 )
@@ -189,7 +187,7 @@ TLS_KEY = Setting(
     "tls-key",
     _TLS,
     "FILE",
-    _file,
+    file,
     "Its private key (PEM, no passphrase).",
     default=None,
 )
@@ -197,7 +195,7 @@ TLS_CLIENT_CA = Setting(
     "tls-client-ca",
     _TLS,
     "FILE",
-    _file,
+    file,
     "Take only clients with a certificate that one of these authorities (PEM) signed.",
     default=None,
 )
@@ -214,7 +212,7 @@ REQUEST_BYTES_MAX = Setting(
     "request-bytes-max",
     _LIMITS,
     "SIZE",
-    _size,
+    size,
     "How large one request may be.",
     default="1.5MiB",
     toml_types=_TEXT_OR_INT,
@@ -223,7 +221,7 @@ TXN_OPS_MAX = Setting(
     "txn-ops-max",
     _LIMITS,
     "N",
-    _count,
+    count,
     "How many operations one transaction may have.",
     default="128",
     toml_types=_TEXT_OR_INT,
@@ -232,7 +230,7 @@ CONNECTIONS_MAX = Setting(
     "connections-max",
     _LIMITS,
     "N",
-    _count,
+    count,
     "How many clients may be connected to the etcd port.",
     default="10000",
     toml_types=_TEXT_OR_INT,
@@ -241,10 +239,140 @@ STREAMS_MAX = Setting(
     "streams-max",
     _LIMITS,
     "N",
-    _count,
+    count,
     "How many calls one connection may have open.",
     default="4096",
     toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_TICK_TIME = Setting(
+    "zookeeper-tick-time",
+    _ZOOKEEPER,
+    "MS",
+    milliseconds,
+    "What session timeouts are counted in (tickTime).",
+    default="2000",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_MIN_SESSION_TIMEOUT: Setting[int | None] = Setting(
+    "zookeeper-min-session-timeout",
+    _ZOOKEEPER,
+    "MS",
+    milliseconds,
+    "The shortest session timeout a client gets (minSessionTimeout).",
+    default=None,
+    toml_types=_TEXT_OR_INT,
+    default_shown="2 ticks",
+)
+ZOOKEEPER_MAX_SESSION_TIMEOUT: Setting[int | None] = Setting(
+    "zookeeper-max-session-timeout",
+    _ZOOKEEPER,
+    "MS",
+    milliseconds,
+    "The longest (maxSessionTimeout).",
+    default=None,
+    toml_types=_TEXT_OR_INT,
+    default_shown="20 ticks",
+)
+ZOOKEEPER_MAX_CLIENT_CNXNS = Setting(
+    "zookeeper-max-client-cnxns",
+    _ZOOKEEPER,
+    "N",
+    count_or_zero,
+    "How many connections one address may have; 0 is any number (maxClientCnxns).",
+    default="60",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_MAX_CNXNS = Setting(
+    "zookeeper-max-cnxns",
+    _ZOOKEEPER,
+    "N",
+    count_or_zero,
+    "How many there may be in all; 0 is any number (maxCnxns).",
+    default="0",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_JUTE_MAXBUFFER = Setting(
+    "zookeeper-jute-maxbuffer",
+    _ZOOKEEPER,
+    "SIZE",
+    jute_maxbuffer,
+    "How large one request may be (jute.maxbuffer).",
+    default="1048575",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_GLOBAL_OUTSTANDING_LIMIT = Setting(
+    "zookeeper-global-outstanding-limit",
+    _ZOOKEEPER,
+    "N",
+    count,
+    "How many requests may wait for their answers before reading stops (globalOutstandingLimit).",
+    default="1000",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_COMMANDS_WHITELIST = Setting(
+    "zookeeper-4lw-commands-whitelist",
+    _ZOOKEEPER,
+    "WORDS",
+    words,
+    "Which four-letter words are answered, srvr always; * is all (4lw.commands.whitelist).",
+    default="srvr",
+)
+ZOOKEEPER_CONTAINER_CHECK_INTERVAL = Setting(
+    "zookeeper-container-check-interval",
+    _ZOOKEEPER,
+    "MS",
+    milliseconds,
+    "How often empty containers and outdated TTL nodes are looked for "
+    "(znode.container.checkIntervalMs).",
+    default="60000",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_CONTAINER_MAX_PER_MINUTE = Setting(
+    "zookeeper-container-max-per-minute",
+    _ZOOKEEPER,
+    "N",
+    count,
+    "How many of them are deleted in a minute (znode.container.maxPerMinute).",
+    default="10000",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_CONTAINER_MAX_NEVER_USED = Setting(
+    "zookeeper-container-max-never-used-interval",
+    _ZOOKEEPER,
+    "MS",
+    milliseconds_or_zero,
+    "How long a container that never had a child is kept; 0 is for ever "
+    "(znode.container.maxNeverUsedIntervalMs).",
+    default="0",
+    toml_types=_TEXT_OR_INT,
+)
+ZOOKEEPER_EXTENDED_TYPES_ENABLED = Setting(
+    "zookeeper-extended-types-enabled",
+    _ZOOKEEPER,
+    "yes|no",
+    yes_or_no,
+    "Whether there are TTL nodes (extendedTypesEnabled; there the default is no).",
+    default="yes",
+    toml_types=(str, bool),
+)
+ZOOKEEPER_SKIP_ACL = Setting(
+    "zookeeper-skip-acl",
+    _ZOOKEEPER,
+    "yes|no",
+    yes_or_no,
+    "Whether everybody may do everything (skipACL).",
+    default="no",
+    toml_types=(str, bool),
+)
+ZOOKEEPER_SUPER_DIGEST = Setting(
+    "zookeeper-super-digest",
+    _ZOOKEEPER,
+    "USER:DIGEST",
+    digest,
+    "Who may do everything, whatever an ACL says (DigestAuthenticationProvider.superDigest); "
+    "not an option, since others could see it.",
+    default=None,
+    secret=True,
 )
 LOG_LEVEL = Setting(
     "log-level",
@@ -271,6 +399,9 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     LISTEN_ETCD,
     ADVERTISE_ETCD,
     LISTEN_HTTP,
+    LISTEN_ZOOKEEPER,
+    LISTEN_ZOOKEEPER_TLS,
+    LISTEN_ZOOKEEPER_ADMIN,
     TLS_CERT,
     TLS_KEY,
     TLS_CLIENT_CA,
@@ -279,6 +410,20 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     TXN_OPS_MAX,
     CONNECTIONS_MAX,
     STREAMS_MAX,
+    ZOOKEEPER_TICK_TIME,
+    ZOOKEEPER_MIN_SESSION_TIMEOUT,
+    ZOOKEEPER_MAX_SESSION_TIMEOUT,
+    ZOOKEEPER_MAX_CLIENT_CNXNS,
+    ZOOKEEPER_MAX_CNXNS,
+    ZOOKEEPER_JUTE_MAXBUFFER,
+    ZOOKEEPER_GLOBAL_OUTSTANDING_LIMIT,
+    ZOOKEEPER_COMMANDS_WHITELIST,
+    ZOOKEEPER_CONTAINER_CHECK_INTERVAL,
+    ZOOKEEPER_CONTAINER_MAX_PER_MINUTE,
+    ZOOKEEPER_CONTAINER_MAX_NEVER_USED,
+    ZOOKEEPER_EXTENDED_TYPES_ENABLED,
+    ZOOKEEPER_SKIP_ACL,
+    ZOOKEEPER_SUPER_DIGEST,
     LOG_LEVEL,
     LOG_FORMAT,
 )

@@ -19,6 +19,7 @@ from typing import Any, TypeVar, cast
 
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
+from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.server import settings
 from quorate.server.config import Address, LogConfig, ServerConfig, TlsConfig
 from quorate.server.settings import SETTINGS, Setting, without_password
@@ -29,7 +30,14 @@ __all__ = ["CONFIG_VARIABLE", "Effective", "gather"]
 CONFIG_VARIABLE = "QUORATE_CONFIG"
 
 _T = TypeVar("_T")
-_TYPE_NAMES = {str: "a string", int: "an integer", float: "a number"}
+_LISTENERS: tuple[Setting[Address | None], ...] = (
+    settings.LISTEN_ETCD,
+    settings.LISTEN_HTTP,
+    settings.LISTEN_ZOOKEEPER,
+    settings.LISTEN_ZOOKEEPER_TLS,
+    settings.LISTEN_ZOOKEEPER_ADMIN,
+)
+_TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +63,7 @@ class Effective:
     def rows(self) -> list[tuple[str, str, str]]:
         """Name, text and source of each setting, in the order of the table."""
         return [
-            (setting.name, without_password(given.text or "none"), given.source)
+            (setting.name, _shown(setting, given.text), given.source)
             for setting, given in self._given.items()
         ]
 
@@ -64,10 +72,14 @@ class Effective:
 
     def config(self) -> ServerConfig:
         """Raises `InvalidRequest` for settings that make no sense together."""
+        self._check_listening()
         return ServerConfig(
             engine_url=self.get(settings.ENGINE),
-            listen_etcd=self._listen_etcd(),
+            listen_etcd=self.get(settings.LISTEN_ETCD),
             listen_http=self.get(settings.LISTEN_HTTP),
+            listen_zookeeper=self.get(settings.LISTEN_ZOOKEEPER),
+            listen_zookeeper_tls=self.get(settings.LISTEN_ZOOKEEPER_TLS),
+            listen_zookeeper_admin=self.get(settings.LISTEN_ZOOKEEPER_ADMIN),
             advertise_etcd=self.get(settings.ADVERTISE_ETCD),
             tls=self._tls(),
             limits=Limits(
@@ -81,17 +93,64 @@ class Effective:
             ),
             connections_max=self.get(settings.CONNECTIONS_MAX),
             streams_max=self.get(settings.STREAMS_MAX),
+            zookeeper=self._zookeeper(),
             log=LogConfig(self.get(settings.LOG_LEVEL), self.get(settings.LOG_FORMAT)),
         )
 
-    def _listen_etcd(self) -> Address | None:
-        etcd, http = self.get(settings.LISTEN_ETCD), self.get(settings.LISTEN_HTTP)
-        if etcd is not None and etcd == http and etcd.port != 0:
+    def _check_listening(self) -> None:
+        taken: dict[Address, Setting[Any]] = {}
+        for setting in _LISTENERS:
+            address = self.get(setting)
+            if address is None or address.port == 0:
+                continue
+            if address in taken:
+                raise InvalidRequest(
+                    f"{self._blamed(taken[address])} and {self._blamed(setting)} are both {address}. "
+                    "Give each its own port."
+                )
+            taken[address] = setting
+        if self.get(settings.LISTEN_ZOOKEEPER_TLS) is not None and self.get(settings.TLS_CERT) is None:
+            needing = self.source(settings.LISTEN_ZOOKEEPER_TLS)
+            raise InvalidRequest(f"{needing} needs {settings.TLS_CERT.name} as well.")
+        if self.get(settings.LISTEN_ZOOKEEPER_ADMIN) is not None and (
+            self.get(settings.LISTEN_ZOOKEEPER) is None
+            and self.get(settings.LISTEN_ZOOKEEPER_TLS) is None
+        ):
+            needing = self.source(settings.LISTEN_ZOOKEEPER_ADMIN)
+            raise InvalidRequest(f"{needing} needs {settings.LISTEN_ZOOKEEPER.name} as well.")
+
+    def _blamed(self, setting: Setting[Any]) -> str:
+        """What to change; a default is nobody's doing, so its name has to do."""
+        source = self.source(setting)
+        return setting.name if source == "default" else source
+
+    def _zookeeper(self) -> ZooKeeperSettings:
+        shortest = self.get(settings.ZOOKEEPER_MIN_SESSION_TIMEOUT)
+        longest = self.get(settings.ZOOKEEPER_MAX_SESSION_TIMEOUT)
+        zookeeper = ZooKeeperSettings(
+            tick_time=self.get(settings.ZOOKEEPER_TICK_TIME),
+            min_session_timeout=-1 if shortest is None else shortest,
+            max_session_timeout=-1 if longest is None else longest,
+            max_client_cnxns=self.get(settings.ZOOKEEPER_MAX_CLIENT_CNXNS),
+            max_cnxns=self.get(settings.ZOOKEEPER_MAX_CNXNS),
+            jute_maxbuffer=self.get(settings.ZOOKEEPER_JUTE_MAXBUFFER),
+            global_outstanding_limit=self.get(settings.ZOOKEEPER_GLOBAL_OUTSTANDING_LIMIT),
+            commands_whitelist=self.get(settings.ZOOKEEPER_COMMANDS_WHITELIST),
+            container_check_interval=self.get(settings.ZOOKEEPER_CONTAINER_CHECK_INTERVAL),
+            container_max_per_minute=self.get(settings.ZOOKEEPER_CONTAINER_MAX_PER_MINUTE),
+            container_max_never_used=self.get(settings.ZOOKEEPER_CONTAINER_MAX_NEVER_USED),
+            extended_types_enabled=self.get(settings.ZOOKEEPER_EXTENDED_TYPES_ENABLED),
+            skip_acl=self.get(settings.ZOOKEEPER_SKIP_ACL),
+            super_digest=self.get(settings.ZOOKEEPER_SUPER_DIGEST),
+        )
+        if zookeeper.session_timeout_min > zookeeper.session_timeout_max:
             raise InvalidRequest(
-                f"{self.source(settings.LISTEN_ETCD)} and {self.source(settings.LISTEN_HTTP)} are both "
-                f"{etcd}. Give each its own port."
+                f"the shortest session timeout is {zookeeper.session_timeout_min} ms and the longest "
+                f"{zookeeper.session_timeout_max} ms. Change "
+                f"{settings.ZOOKEEPER_MIN_SESSION_TIMEOUT.name} or "
+                f"{settings.ZOOKEEPER_MAX_SESSION_TIMEOUT.name}."
             )
-        return etcd
+        return zookeeper
 
     def _tls(self) -> TlsConfig | None:
         cert, key = self.get(settings.TLS_CERT), self.get(settings.TLS_KEY)
@@ -176,7 +235,14 @@ def _text(setting: Setting[Any], value: object, source: str) -> str:
     if type(value) not in setting.toml_types:
         wanted = " or ".join(_TYPE_NAMES[each] for each in setting.toml_types)
         example = setting.default_text or setting.metavar
+        given = "what is there" if setting.secret else repr(value)
         raise InvalidRequest(
-            f'{source} must be {wanted}, as in {setting.name} = "{example}", not {value!r}.'
+            f'{source} must be {wanted}, as in {setting.name} = "{example}", not {given}.'
         )
     return str(value)
+
+
+def _shown(setting: Setting[Any], text: str | None) -> str:
+    if text is None:
+        return "none"
+    return "***" if setting.secret else without_password(text)

@@ -18,7 +18,11 @@ import pytest
 
 from tests.unit.cli.asking import ask as ask
 
-FREE_PORTS = ["--listen-http", "127.0.0.1:0", "--listen-etcd", "127.0.0.1:0"]
+FREE_PORTS = [
+    *("--listen-http", "127.0.0.1:0"),
+    *("--listen-etcd", "127.0.0.1:0"),
+    *("--listen-zookeeper", "off"),
+]
 QUORATE = [sys.executable, "-W", "error", "-m", "quorate"]
 
 
@@ -66,7 +70,15 @@ class ServerProcess:
     @property
     def etcd(self) -> tuple[str, int]:
         """Host and port of the etcd face."""
-        found = re.search(r"  etcd    (127\.0\.0\.1):(\d+)", self.greeting)
+        return self._address("etcd")
+
+    @property
+    def zookeeper(self) -> tuple[str, int]:
+        """Host and port of the ZooKeeper face, if it was asked for."""
+        return self._address("zookeeper")
+
+    def _address(self, label: str) -> tuple[str, int]:
+        found = re.search(rf"^  {label} +(127\.0\.0\.1):(\d+)", self.greeting, re.MULTILINE)
         assert found, self.greeting
         return found[1], int(found[2])
 

@@ -21,7 +21,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 def test_says_where_its_data_is_and_answers_health(serve: Serve, tmp_path: Path) -> None:
     server = serve("--engine", f"sqlite:{tmp_path}/not/there/yet/q.db")
-    assert f"data    {tmp_path}/not/there/yet/q.db\n" in server.greeting
+    assert f"  data       {tmp_path}/not/there/yet/q.db\n" in server.greeting
     assert "revision 1, 0 keys" in server.greeting
     assert (tmp_path / "not/there/yet/q.db").exists()
     answer = server.get("/health")

@@ -78,6 +78,9 @@ def test_help_has_every_setting_in_its_group_with_its_default(quorate: Run) -> N
     parts = re.split("|".join(f"^{group}:" for group in GROUPS), helped, flags=re.MULTILINE)
     sections = dict(zip(GROUPS, parts[1:], strict=True))
     for setting in SETTINGS:
+        if setting.secret:
+            assert setting.flag not in helped
+            continue
         options = re.split(r"\n  (?=-)", sections[setting.group])
         mine = [" ".join(each.split()) for each in options if each.startswith(f"{setting.flag} ")]
         assert len(mine) == 1
@@ -87,8 +90,8 @@ def test_help_has_every_setting_in_its_group_with_its_default(quorate: Run) -> N
 def test_no_listener_at_all_is_allowed(serve: Serve, tmp_path: Path) -> None:
     off = ("--listen-http", "off", "--listen-etcd", "off")
     server = serve("--engine", f"sqlite:{tmp_path}/q.db", *off)
-    assert "health  off" in server.greeting
-    assert "etcd    off" in server.greeting
+    for label in ("health", "etcd", "zookeeper"):
+        assert re.search(rf"^  {label} +off$", server.greeting, re.MULTILINE)
     assert "etcdctl" not in server.greeting
 
 
@@ -146,11 +149,14 @@ def test_service_manager_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_guide_shows_the_greeting(serve: Serve, tmp_path: Path) -> None:
-    server = serve("--engine", f"sqlite:{tmp_path}/quorate.db")
+    server = serve("--engine", f"sqlite:{tmp_path}/quorate.db", "--listen-zookeeper", "127.0.0.1:0")
     etcd, http = f":{server.etcd[1]}", server.url.removeprefix("http://127.0.0.1")
     greeting = server.greeting.replace(str(tmp_path), "/home/you/.local/state/quorate")
     greeting = greeting.replace(f" -e quorate://127.0.0.1{etcd}", "")  # not needed for port 2379
-    assert greeting.replace(etcd, ":2379").replace(http, ":7070") in GUIDE.read_text(encoding="utf-8")
+    ports = {etcd: ":2379", http: ":7070", f":{server.zookeeper[1]}": ":2181"}
+    for port, usual in ports.items():
+        greeting = greeting.replace(port, usual)
+    assert greeting in GUIDE.read_text(encoding="utf-8")
 
 
 def test_guide_shows_effective_settings(quorate: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
+from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.server import settings
 from quorate.server.config import Address, LogConfig, ServerConfig, TlsConfig
 from quorate.server.settings import GROUPS, SETTINGS, Setting, without_password
@@ -28,6 +29,9 @@ OTHERS = {
     "listen-etcd": "0.0.0.0:1",
     "advertise-etcd": "db.example:2379",
     "listen-http": "off",
+    "listen-zookeeper": "0.0.0.0:2",
+    "listen-zookeeper-tls": "0.0.0.0:3",
+    "listen-zookeeper-admin": "127.0.0.1:4",
     "tls-cert": "cert.pem",
     "tls-key": "key.pem",
     "tls-client-ca": "ca.pem",
@@ -36,6 +40,20 @@ OTHERS = {
     "txn-ops-max": "1_000",
     "connections-max": "5",
     "streams-max": "6",
+    "zookeeper-tick-time": "500ms",
+    "zookeeper-min-session-timeout": "700",
+    "zookeeper-max-session-timeout": "1m",
+    "zookeeper-max-client-cnxns": "0",
+    "zookeeper-max-cnxns": "7",
+    "zookeeper-jute-maxbuffer": "4MiB",
+    "zookeeper-global-outstanding-limit": "8",
+    "zookeeper-4lw-commands-whitelist": "ruok, mntr",
+    "zookeeper-container-check-interval": "9",
+    "zookeeper-container-max-per-minute": "10",
+    "zookeeper-container-max-never-used-interval": "11",
+    "zookeeper-extended-types-enabled": "no",
+    "zookeeper-skip-acl": "yes",
+    "zookeeper-super-digest": "super:bxqYOc7YdaxbzglurU1QRqzc7Aw=",
     "log-level": "debug",
     "log-format": "json",
 }
@@ -73,6 +91,7 @@ def test_defaults_are_those_of_the_values_themselves() -> None:
         engine_url=config.engine_url,
         listen_etcd=Address("127.0.0.1", 2379),
         listen_http=Address("127.0.0.1", 7070),
+        listen_zookeeper=Address("127.0.0.1", 2181),
     )
 
 
@@ -91,7 +110,8 @@ def test_every_setting_has_three_sources_and_the_order_of_them(
     }.items():
         assert effective.get(setting) == setting.parse(text)
         assert effective.source(setting) == source
-        assert (setting.name, text, source) in effective.rows()
+        shown = "***" if setting.secret else text
+        assert (setting.name, shown, source) in effective.rows()
     assert read().source(setting) == "default"
 
 
@@ -100,12 +120,31 @@ def test_every_setting_reaches_the_configuration() -> None:
         engine_url="memory:",
         listen_etcd=Address("0.0.0.0", 1),
         listen_http=None,
+        listen_zookeeper=Address("0.0.0.0", 2),
+        listen_zookeeper_tls=Address("0.0.0.0", 3),
+        listen_zookeeper_admin=Address("127.0.0.1", 4),
         advertise_etcd=Address("db.example", 2379),
         tls=TlsConfig(Path("cert.pem"), Path("key.pem"), Path("ca.pem"), "1.3"),
         limits=Limits(storage_bytes_max=1024**3, request_bytes_max=4 * 1024**2, txn_ops_max=1_000),
         retention=Retention(revisions_max=None, age_max_s=7_200),
         connections_max=5,
         streams_max=6,
+        zookeeper=ZooKeeperSettings(
+            tick_time=500,
+            min_session_timeout=700,
+            max_session_timeout=60_000,
+            max_client_cnxns=0,
+            max_cnxns=7,
+            jute_maxbuffer=4 * 1024**2,
+            global_outstanding_limit=8,
+            commands_whitelist=frozenset({"ruok", "mntr"}),
+            container_check_interval=9,
+            container_max_per_minute=10,
+            container_max_never_used=11,
+            extended_types_enabled=False,
+            super_digest="super:bxqYOc7YdaxbzglurU1QRqzc7Aw=",
+            skip_acl=True,
+        ),
         log=LogConfig("debug", "json"),
     )
 
@@ -183,6 +222,13 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, fault: str) -> Non
         ("tls-min", "1.1"),
         ("log-format", "xml"),
         ("listen-etcd", "2379"),
+        ("zookeeper-tick-time", "0"),
+        ("zookeeper-tick-time", "1_000_000_000_000"),
+        ("zookeeper-max-session-timeout", "2000000000"),
+        ("zookeeper-max-cnxns", "-1"),
+        ("zookeeper-jute-maxbuffer", "2GiB"),
+        ("zookeeper-skip-acl", "maybe"),
+        ("zookeeper-4lw-commands-whitelist", "mntrs"),
     ],
 )
 def test_value_that_cannot_be_meant_names_its_source(name: str, text: str) -> None:
@@ -201,6 +247,16 @@ def test_value_that_cannot_be_meant_names_its_source(name: str, text: str) -> No
             {"listen-etcd": "127.0.0.1:7000", "listen-http": "127.0.0.1:7000"},
             ["--listen-etcd", "--listen-http", "127.0.0.1:7000"],
         ),
+        ({"listen-etcd": "127.0.0.1:2181"}, ["--listen-etcd", "listen-zookeeper", "127.0.0.1:2181"]),
+        ({"listen-zookeeper-tls": "127.0.0.1:1"}, ["--listen-zookeeper-tls", "tls-cert"]),
+        (
+            {"listen-zookeeper-admin": "127.0.0.1:1", "listen-zookeeper": "off"},
+            ["--listen-zookeeper-admin", "listen-zookeeper"],
+        ),
+        (
+            {"zookeeper-min-session-timeout": "50s"},
+            ["50000 ms", "40000 ms", "zookeeper-min-session-timeout", "zookeeper-max-session-timeout"],
+        ),
     ],
 )
 def test_settings_that_make_no_sense_together_are_refused(
@@ -218,6 +274,21 @@ def test_passwords_are_not_shown() -> None:
     rows = read({"engine": "etcd://ada:secret@10.0.0.1:2379"}).rows()
     assert not any("secret" in text for _, text, _ in rows)
     assert without_password("sqlite:/data/a@b:c.db") == "sqlite:/data/a@b:c.db"
+
+
+@pytest.mark.parametrize("wrong", ["super:secret", "superbxqYOc7YdaxbzglurU1QRqzc7Aw="])
+def test_digest_that_is_none_is_not_repeated(wrong: str, tmp_path: Path) -> None:
+    message = refusal({}, {"QUORATE_ZOOKEEPER_SUPER_DIGEST": wrong})
+    assert message.startswith("QUORATE_ZOOKEEPER_SUPER_DIGEST: ")
+    assert wrong not in message
+    number = refusal(file=toml(tmp_path, "zookeeper-super-digest = 424242"))
+    assert "424242" not in number
+
+
+def test_yes_and_no_may_be_toml_booleans(tmp_path: Path) -> None:
+    file = toml(tmp_path, "zookeeper-skip-acl = true\nzookeeper-extended-types-enabled = false")
+    zookeeper = read(file=file).config().zookeeper
+    assert (zookeeper.skip_acl, zookeeper.extended_types_enabled) == (True, False)
 
 
 def test_differences_are_named() -> None:
