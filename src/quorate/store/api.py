@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Protocol, Self, TypedDict, Unpack, runtime_checkable
+from typing import Any, Protocol, Self, TypeAlias, TypedDict, Unpack, runtime_checkable
 
 from quorate.store.model import (
     DeleteResult,
@@ -26,7 +26,9 @@ from quorate.store.model import (
     LeaseGrant,
     LeaseId,
     LeaseStatus,
+    Put,
     PutResult,
+    Range,
     RangeResult,
     Revision,
     SortTarget,
@@ -42,6 +44,7 @@ __all__ = [
     "Following",
     "InProcess",
     "KnowsTimes",
+    "OnDone",
     "PutOptions",
     "RangeOptions",
     "Store",
@@ -90,6 +93,10 @@ class WatchOptions(TypedDict, total=False):
     deletes: bool
     prev_kv: bool
     progress_s: float | None
+
+
+# The result, or what went wrong.
+OnDone: TypeAlias = Callable[[Any, BaseException | None], None]
 
 
 class WatchStream(Protocol):
@@ -256,8 +263,21 @@ class Following(Protocol):
 class InProcess(Protocol):
     """A store whose state is in this process: a write begins in the call, a follower is called in turn.
 
-    No task, no future and no buffer is between such a store and a face that writes much.
+    No task, no future and no buffer is between such a store and a face that asks it much.
     """
+
+    def read(self, op: Range) -> RangeResult:
+        """`Store.range`, which has nothing to wait for here."""
+        ...
+
+    def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
+        """`Store.put` or `Store.txn` with a call at the end instead of a wait.
+
+        `on_done` gets the result or the error, once, after this has returned; it must not raise.
+        False: this one may have to wait before it can begin, and nothing was done.  Raises what is
+        wrong with the request itself.
+        """
+        ...
 
     def follow(self, keys: KeyRange, *, after: int, follower: Follower) -> Following:
         """Tell a follower of every change after a revision; what happened already, before it returns.

@@ -48,7 +48,7 @@ from quorate.errors import (
     StorageFailed,
     StoreClosed,
 )
-from quorate.store.api import Follower, RangeOptions, WatchOptions
+from quorate.store.api import Follower, OnDone, RangeOptions, WatchOptions
 from quorate.store.digest import Digest
 from quorate.store.model import (
     Alarm,
@@ -161,7 +161,9 @@ class EmbeddedStore:
     # -- reading -------------------------------------------------------------------------
 
     async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        op = Range(keys, **options)
+        return self.read(Range(keys, **options))
+
+    def read(self, op: Range) -> RangeResult:
         check_range(op, self.limits)
         self._check_open()
         return self._state.range(op, newest=self._durable)
@@ -330,6 +332,34 @@ class EmbeddedStore:
             self._filling.takers.append(on_failed)
             self._schedule_flush()
         return result
+
+    def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
+        if isinstance(op, Put):
+            check_put(op, self.limits)
+            size = len(op.key) + len(op.value)
+        else:
+            if not is_plain(op, self.limits) or not op.then:
+                return False
+            size = _put_bytes(op)
+        if self._is_full(size):
+            return False
+        self._check_room(size)
+        before = self._state.revision
+        result: PutResult | TxnResult
+        try:
+            result = self._state.put(op) if isinstance(op, Put) else self._state.plain_txn(op)
+        except Rejected:
+            return False  # asked again, it waits for what it was judged by
+        if self._stage(before):
+            self._filling.callers.append((on_done, result))
+            self._schedule_flush()
+        elif self._filling:
+            self._filling.callers.append((on_done, result))
+        elif self._committing is not None:
+            self._committing.callers.append((on_done, result))
+        else:
+            self._loop.call_soon(on_done, result, None)
+        return True
 
     async def make_room(self) -> None:
         await self._settled()  # only what is durable can become history

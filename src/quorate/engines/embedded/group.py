@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from quorate.engines.embedded.journal import Batch
+from quorate.store.api import OnDone
 from quorate.store.model import Revision
 
 __all__ = ["Group"]
+
+_log = logging.getLogger(__name__)
 
 
 class Group(Batch):
     """A batch with those who hear how it ended; `takers` only if it failed."""
 
-    __slots__ = ("leases_count", "put_bytes", "revision", "takers", "waiters")
+    __slots__ = ("callers", "leases_count", "put_bytes", "revision", "takers", "waiters")
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,20 +26,33 @@ class Group(Batch):
         self.leases_count = 0  # leases there are when it is durable
         self.revision: Revision = Revision(0)
         self.waiters: list[asyncio.Future[None]] = []
+        self.callers: list[tuple[OnDone, object]] = []  # with the result they get
         self.takers: list[Callable[[BaseException], None]] = []
 
     @property
     def waiting_count(self) -> int:
-        return len(self.waiters) + len(self.takers)
+        return len(self.waiters) + len(self.callers) + len(self.takers)
 
     def succeeded(self) -> None:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        for on_done, result in self.callers:
+            _tell(on_done, result, None)
 
     def failed(self, error: BaseException) -> None:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(error)
+        for on_done, _ in self.callers:
+            _tell(on_done, None, error)
         for on_failed in self.takers:
             on_failed(error)
+
+
+def _tell(on_done: OnDone, result: object, error: BaseException | None) -> None:
+    try:
+        on_done(result, error)
+    except Exception:  # noqa: BLE001 (it is told)
+        # Against the contract.  The others wait as well, and nobody else would hear of it.
+        _log.exception("whoever waited for a commit failed when told of it")

@@ -204,7 +204,7 @@ class _Handled:
 class UnaryCall(_Handled):
     """One request, one response."""
 
-    __slots__ = ("_method", "_partial_bytes", "_payload", "_reader")
+    __slots__ = ("_method", "_over", "_partial_bytes", "_payload", "_reader")
 
     def __init__(
         self, host: CallHost, stream_id: int, head: RequestHead, method: Unary[Any, Any]
@@ -214,6 +214,7 @@ class UnaryCall(_Handled):
         self._reader: MessageReader | None = None
         self._payload: bytes | None = None
         self._partial_bytes = 0
+        self._over = False
 
     def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
         host = self._host
@@ -226,7 +227,7 @@ class UnaryCall(_Handled):
             and int.from_bytes(data[1:_PREFIX_BYTES], "big") == len(data) - _PREFIX_BYTES
             and len(data) <= host.message_bytes_max
         ):
-            self._start(self._run(data[_PREFIX_BYTES:]))
+            self._answer(data[_PREFIX_BYTES:])
             return
         if self._reader is None:
             self._reader = MessageReader(host.message_bytes_max, self._head.encoding)
@@ -257,9 +258,33 @@ class UnaryCall(_Handled):
         except GrpcError as error:
             self._fail(error)
             return
-        self._start(self._run(self._payload))
+        self._answer(self._payload)
+
+    def _answer(self, payload: bytes) -> None:
+        """In a task, unless the method can do without: that saves a fifth of a read."""
+        prompt = self._method.prompt
+        if prompt is None or self._host.unsent_bytes > UNSENT_BYTES_MAX:
+            self._start(self._run(payload))
+            return
+        try:
+            taken = prompt(self._method.request.decode(payload), self._done)
+        except Exception as error:  # noqa: BLE001 (`_fail` tells the client, and the log if need be)
+            self._fail(error)
+        else:
+            if not taken:
+                self._start(self._run(payload))
+
+    def _done(self, response: Message | None, error: BaseException | None) -> None:
+        if self._over:  # its deadline passed meanwhile, or its client left
+            return
+        if response is None:
+            assert error is not None
+            self._fail(error)
+        else:
+            self._send(response)
 
     def _forget(self, code: StatusCode) -> None:
+        self._over = True
         self._host.partial_bytes -= self._partial_bytes
         super()._forget(code)
 
@@ -270,12 +295,16 @@ class UnaryCall(_Handled):
             if host.unsent_bytes > UNSENT_BYTES_MAX:
                 # Not encoded yet, it is little more than references to what the store has anyway.
                 await host.wait_for_room()
-            answer = frame(response.encode())
         except BaseException as error:
             self._fail(error)
             if isinstance(error, Exception):
                 return
             raise
+        self._send(response)
+
+    def _send(self, response: Message) -> None:
+        host = self._host
+        answer = frame(response.encode())
         if not self._gone:
             host.http2.send_response(self.stream_id, RESPONSE_HEAD, answer, OK_TRAILERS)
             host.answered(len(answer))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from quorate.faces.etcd import translate
 from quorate.faces.etcd.header import Headers
-from quorate.faces.etcd.methods import Method, Unary
-from quorate.store.api import Store
-from quorate.store.model import Put
+from quorate.faces.etcd.methods import Done, Method, Unary
+from quorate.store.api import InProcess, Store
+from quorate.store.model import Put, PutResult, Range, RangeResult, Txn, TxnResult
 from quorate.store.rules import Limits, check_put, check_txn
 from quorate.wire.etcd.rpc import (
     CompactionRequest,
@@ -31,14 +31,29 @@ class KvService:
         self._store = store
         self._header_at = headers.at
         self._headers = headers
+        self._local = store if isinstance(store, InProcess) else None
         self._limits = limits
         self._request_bytes_max = limits.request_bytes_max
 
     def methods(self) -> list[Method]:
         service = "/etcdserverpb.KV/"
         return [
-            Unary(service + "Range", RangeRequest, RangeResponse, self.range, ("/v3/kv/range",)),
-            Unary(service + "Put", PutRequest, PutResponse, self.put, ("/v3/kv/put",)),
+            Unary(
+                service + "Range",
+                RangeRequest,
+                RangeResponse,
+                self.range,
+                ("/v3/kv/range",),
+                self.prompt_range if self._local else None,
+            ),
+            Unary(
+                service + "Put",
+                PutRequest,
+                PutResponse,
+                self.put,
+                ("/v3/kv/put",),
+                self.prompt_put if self._local else None,
+            ),
             Unary(
                 service + "DeleteRange",
                 DeleteRangeRequest,
@@ -46,7 +61,14 @@ class KvService:
                 self.delete_range,
                 ("/v3/kv/deleterange",),
             ),
-            Unary(service + "Txn", TxnRequest, TxnResponse, self.txn, ("/v3/kv/txn",)),
+            Unary(
+                service + "Txn",
+                TxnRequest,
+                TxnResponse,
+                self.txn,
+                ("/v3/kv/txn",),
+                self.prompt_txn if self._local else None,
+            ),
             Unary(
                 service + "Compact",
                 CompactionRequest,
@@ -58,12 +80,7 @@ class KvService:
 
     async def range(self, request: RangeRequest) -> RangeResponse:
         if request.key and request == RangeRequest(key=request.key):
-            found = await self._store.range(request.key)
-            return RangeResponse(
-                header=self._header_at(found.revision),
-                kvs=translate.as_messages(found.kvs),
-                count=found.count,
-            )
+            return self._one(await self._store.range(request.key))
         op = translate.range_of(request)
         result = await self._store.range(
             op.keys,
@@ -81,10 +98,24 @@ class KvService:
         )
         return translate.range_response(request, result, self._header_at(result.revision))
 
+    def prompt_range(self, request: RangeRequest, done: Done) -> bool:
+        assert self._local is not None
+        if request.key and request == RangeRequest(key=request.key):
+            done(self._one(self._local.read(Range(request.key))), None)
+        else:
+            result = self._local.read(translate.range_of(request))
+            done(translate.range_response(request, result, self._header_at(result.revision)), None)
+        return True
+
+    def _one(self, found: RangeResult) -> RangeResponse:
+        return RangeResponse(
+            header=self._header_at(found.revision),
+            kvs=translate.as_messages(found.kvs),
+            count=found.count,
+        )
+
     async def put(self, request: PutRequest) -> PutResponse:
-        translate.check_put(request)
-        if len(request.key) + len(request.value) > self._request_bytes_max:
-            check_put(Put(request.key, request.value), self._limits)
+        self._check_put(request)
         result = await self._store.put(
             request.key,
             request.value,
@@ -93,6 +124,31 @@ class KvService:
             ignore_value=request.ignore_value,
             ignore_lease=request.ignore_lease,
         )
+        return self._put_response(result)
+
+    def prompt_put(self, request: PutRequest, done: Done) -> bool:
+        assert self._local is not None
+        self._check_put(request)
+        op = Put(
+            request.key,
+            request.value,
+            request.lease,
+            request.prev_kv,
+            request.ignore_value,
+            request.ignore_lease,
+        )
+
+        def on_done(result: PutResult | None, error: BaseException | None) -> None:
+            done(None if result is None else self._put_response(result), error)
+
+        return self._local.begin(op, on_done)
+
+    def _check_put(self, request: PutRequest) -> None:
+        translate.check_put(request)
+        if len(request.key) + len(request.value) > self._request_bytes_max:
+            check_put(Put(request.key, request.value), self._limits)
+
+    def _put_response(self, result: PutResult) -> PutResponse:
         return PutResponse(
             header=self._header_at(result.revision), prev_kv=translate.as_message(result.prev_kv)
         )
@@ -107,10 +163,25 @@ class KvService:
         )
 
     async def txn(self, request: TxnRequest) -> TxnResponse:
+        result = await self._store.txn(self._txn_of(request))
+        return translate.txn_response(request, result, self._header_at(result.revision))
+
+    def prompt_txn(self, request: TxnRequest, done: Done) -> bool:
+        assert self._local is not None
+
+        def on_done(result: TxnResult | None, error: BaseException | None) -> None:
+            if result is None:
+                done(None, error)
+            else:
+                header = self._header_at(result.revision)
+                done(translate.txn_response(request, result, header), None)
+
+        return self._local.begin(self._txn_of(request), on_done)
+
+    def _txn_of(self, request: TxnRequest) -> Txn:
         txn = translate.txn_of(request, self._limits.txn_ops_max)
         check_txn(txn, self._limits)  # the store may allow other faces more
-        result = await self._store.txn(txn)
-        return translate.txn_response(request, result, self._header_at(result.revision))
+        return txn
 
     async def compact(self, request: CompactionRequest) -> CompactionResponse:
         """`physical` needs nothing more: what was compacted is not kept anywhere a client could see."""

@@ -19,12 +19,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from quorate.wire.protobuf import Message
 
-__all__ = ["Method", "Send", "Streaming", "Unary"]
+__all__ = ["Done", "Method", "Send", "Streaming", "Unary"]
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 Send: TypeAlias = Callable[[ResponseT], Awaitable[None]]
+Done: TypeAlias = Callable[[Message | None, BaseException | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,9 @@ class Unary(Generic[RequestT, ResponseT]):
     """One request, one response.
 
     `routes` are the paths the JSON gateway serves it under, such as `/v3/kv/put`.
+
+    `prompt` is a handler that needs no task: it calls back with the response or the error, once, maybe
+    before it returns.  It returns False, having done nothing, for a request it leaves to `handle`.
     """
 
     path: str
@@ -39,6 +43,7 @@ class Unary(Generic[RequestT, ResponseT]):
     response: type[ResponseT]
     handle: Callable[[RequestT], Awaitable[ResponseT]]
     routes: Sequence[str] = ()
+    prompt: Callable[[RequestT, Done], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
