@@ -11,7 +11,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench import etcd_face, housekeeping, leases, puts, reads, report, scale, startup, watches
+from bench import (
+    etcd_face,
+    housekeeping,
+    leases,
+    puts,
+    reads,
+    report,
+    scale,
+    startup,
+    watches,
+    zookeeper_face,
+)
 from bench.machine import MEMORY_FILE_SYSTEMS, describe, file_system
 from bench.results import Section
 from bench.rounds import Settings
@@ -25,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Section]] = {
     "housekeeping": housekeeping.measure,
     "startup": startup.measure,
     "etcd": etcd_face.measure,
+    "zookeeper": zookeeper_face.measure,
 }
 
 _DOCS = Path(__file__).parent.parent / "docs"
