@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from quorate.engines.embedded.journal import Batch, Journal
 from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.shared_rows import VersionName
+from quorate.engines.embedded.shared_rows import VersionName, names_of
 from quorate.engines.embedded.state import State
 from quorate.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 
@@ -98,7 +98,7 @@ class Subject:
             self.journal.commit(batch)
             state.compact(at)
             while state.trim_pending:
-                self.garbage.extend(map(VersionName.of, state.trim(revisions_max=2)))
+                self.garbage.extend(names_of(state.trim(revisions_max=2)))
 
     def reopen(self) -> None:
         self.journal.close()
@@ -110,7 +110,7 @@ class Subject:
             compact_revision=self.journal.revision_meta("compact_revision"),
             source=self.path,
         )
-        self.garbage = deque(map(VersionName.of, garbage))
+        self.garbage = deque(names_of(garbage))
 
     def contents(self) -> dict[int, tuple[KeyValue, ...]]:
         """What can be read at every revision that can be read."""

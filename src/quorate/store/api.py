@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypedDict, Unpack, runtime_checkable
 
 from quorate.store.model import (
+    Delete,
     DeleteResult,
     KeyRange,
     Keys,
@@ -253,6 +254,13 @@ class Following(Protocol):
         Until the follower has been told so, nothing of it may leave the process.  Transactions taken
         one after the other take effect in that order.  If it can never be known to be durable,
         `on_failed` is told.  Raises what `Store.txn` raises; `NoSpace` also where `make_room` may help.
+        """
+        ...
+
+    def write(self, ops: tuple[Put | Delete, ...], on_failed: Callable[[BaseException], None]) -> int:
+        """`take` without a condition, for single keys, each once: the caller vouches for that.
+
+        Returns the revision.
         """
         ...
 

@@ -21,6 +21,7 @@ __all__ = [
     "check_keys",
     "check_lease_id",
     "check_lease_ttl",
+    "check_plain_writes",
     "check_put",
     "check_range",
     "check_txn",
@@ -105,6 +106,24 @@ def check_txn(txn: Txn, limits: Limits) -> None:
         raise _request_too_large(size, limits)
     _written(txn.then)
     _written(txn.otherwise)
+
+
+def check_plain_writes(ops: tuple[Put | Delete, ...], limits: Limits) -> int:
+    """Refuse writes of single keys that are too large; return the bytes they carry."""
+    size, put_size, key_max = 0, 0, limits.key_bytes_max
+    for op in ops:
+        if isinstance(op, Put):
+            key: Keys = op.key
+            put_size += len(op.value)
+        else:
+            key = op.keys
+        assert isinstance(key, bytes)
+        size += len(key)
+        if len(key) > key_max:
+            check_keys(key, limits)
+    if size + put_size > limits.request_bytes_max:
+        raise _request_too_large(size + put_size, limits)
+    return size + put_size
 
 
 def check_lease_ttl(ttl_s: float, limits: Limits) -> float:

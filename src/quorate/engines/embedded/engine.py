@@ -77,6 +77,7 @@ from quorate.store.rules import (
     check_keys,
     check_lease_id,
     check_lease_ttl,
+    check_plain_writes,
     check_put,
     check_range,
     check_txn,
@@ -333,6 +334,25 @@ class EmbeddedStore:
             self._schedule_flush()
         return result
 
+    def write(
+        self,
+        ops: tuple[Put | Delete, ...],
+        on_failed: Callable[[BaseException], None],
+        by: EmbeddedFollowing,
+    ) -> int:
+        """`Following.write`."""
+        size = check_plain_writes(ops, self.limits)
+        if self._is_full(size):
+            self._check_writable()
+            raise NoSpace(size=self._state.size_bytes, size_max=self.limits.storage_bytes_max)
+        self._check_room(size)
+        before = self._state.revision
+        revision = self._state.write(ops)
+        if self._stage(before, by):
+            self._filling.takers.append(on_failed)
+            self._schedule_flush()
+        return revision
+
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         if isinstance(op, Put):
             check_put(op, self.limits)
@@ -497,7 +517,7 @@ class EmbeddedStore:
             return False
         changes = self._state.changes(revision)
         self._filling.changes.append(changes)
-        if self._followings:
+        if self._followings.has_others_than(by):
             self._followings.note(revision, changes, by)
         return True
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quorate.engines.embedded.state import State
 from quorate.errors import Compacted
 from quorate.store.api import Follower
-from quorate.store.model import KeyRange, KeyValue, Txn, TxnResult
+from quorate.store.model import Delete, KeyRange, KeyValue, Put, Txn, TxnResult
 
 if TYPE_CHECKING:
     from quorate.engines.embedded.engine import EmbeddedStore
@@ -31,6 +31,9 @@ class EmbeddedFollowing:
     def take(self, txn: Txn, on_failed: Callable[[BaseException], None]) -> TxnResult:
         return self._engine.take(txn, on_failed, self)
 
+    def write(self, ops: tuple[Put | Delete, ...], on_failed: Callable[[BaseException], None]) -> int:
+        return self._engine.write(ops, on_failed, self)
+
     def stop(self) -> None:
         self._all.discard(self)
 
@@ -44,6 +47,10 @@ class Followings:
 
     def __bool__(self) -> bool:
         return bool(self._all)
+
+    def has_others_than(self, by: EmbeddedFollowing | None) -> bool:
+        """Whether anybody but `by` follows."""
+        return len(self._all) > (by is not None)
 
     def add(self, keys: KeyRange, after: int, durable: int, follower: Follower) -> EmbeddedFollowing:
         """Tell it what happened since, and from now on what happens."""

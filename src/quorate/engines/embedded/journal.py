@@ -34,7 +34,7 @@ from typing import Any, Literal
 import msgspec
 
 from quorate.engines.embedded.log_length import lengthen_log
-from quorate.engines.embedded.shared_rows import SharedRows, VersionName
+from quorate.engines.embedded.shared_rows import SharedRows, VersionName, names_of
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
 from quorate.errors import DataError, DataInUse, DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
@@ -402,7 +402,7 @@ class Journal:
         for revision, blob, checksum in found:
             gone = rows[revision].gone
             versions = self._verified(revision, blob, checksum)
-            kept.append((revision, tuple(kv for kv in versions if VersionName.of(kv) not in gone)))
+            kept.append((revision, _without(versions, gone)))
             self._shared.forget(rows[revision])
         return self._write(kept)
 
@@ -603,3 +603,8 @@ def _unreadable(path: Path, error: Exception) -> DataError:
             "Make room or repair the disk, then try again; the data may well be sound."
         )
     return DataUnreadable(f"{path} cannot be read as a store ({error}). {_REMEDY.format(path=path)}")
+
+
+def _without(versions: tuple[KeyValue, ...], gone: set[VersionName]) -> tuple[KeyValue, ...]:
+    names = names_of(versions)
+    return tuple([kv for kv, name in zip(versions, names, strict=True) if name not in gone])

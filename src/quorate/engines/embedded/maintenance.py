@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from quorate.clock import Clock
 from quorate.engines.embedded.journal import Cleaned
 from quorate.engines.embedded.retention import Ages, Retention
-from quorate.engines.embedded.shared_rows import VersionName
+from quorate.engines.embedded.shared_rows import VersionName, names_of
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.writer import Clean, GiveBack, Writer
 from quorate.errors import Indeterminate, Rejected, Unavailable
@@ -53,7 +53,7 @@ class Maintenance:
         self._retention = retention
         self._clock = clock
         self._ages = None if retention.age_max_s is None else Ages(retention.age_max_s)
-        self._garbage: deque[VersionName] = deque(map(VersionName.of, garbage))
+        self._garbage: deque[VersionName] = deque(names_of(garbage))
         self._compact_target = 0
         self._compaction_wanted = asyncio.Event()
         self._work = asyncio.Event()
@@ -171,7 +171,7 @@ class Maintenance:
         """Free memory, until there is enough to clean from the journal."""
         while self._state.trim_pending and (garbage_max is None or len(self._garbage) < garbage_max):
             freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
-            self._garbage.extend(map(VersionName.of, freed))
+            self._garbage.extend(names_of(freed))
             await asyncio.sleep(0)
 
     async def _clean(self) -> None:

@@ -313,6 +313,21 @@ class State:
         self._seal(changes)
         return TxnResult(self.revision, True, results)
 
+    def write(self, ops: tuple[Put | Delete, ...]) -> Revision:
+        """Puts and deletes of single keys, each once, in one revision."""
+        leases = self.leases
+        for op in ops:
+            if type(op) is Put and op.lease and op.lease not in leases:
+                raise LeaseNotFound(op.lease)
+        changes: list[KeyValue] = []
+        for op in ops:
+            if type(op) is Put:
+                changes.append(self._write(op, self._open(changes))[0])
+            elif isinstance(op, Delete) and op.keys in self._live:
+                self._erase(op.keys, changes)
+        self._seal(changes)
+        return self.revision
+
     def end_lease(self, lease: int) -> Revision:
         """End a lease and delete its keys, in one revision."""
         changes: list[KeyValue] = []
