@@ -7,9 +7,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 
-# Programs some tests compare with or look through, and the Debian packages that bring them.
-TOOLS := etcd etcdctl strace curl h2load
-TOOL_PACKAGES := etcd-server etcd-client strace curl nghttp2-client
+# Programs some tests compare with or look through (by name, or by where Debian has them), and the Debian
+# packages that bring them.
+TOOLS := etcd etcdctl strace curl h2load java javac gcc \
+	/usr/share/java/zookeeper.jar /usr/share/java/curator-recipes.jar \
+	/usr/lib/zookeeper/bin/cli_mt /usr/include/zookeeper/zookeeper.h
+TOOL_PACKAGES := etcd-server etcd-client strace curl nghttp2-client default-jdk-headless gcc libc6-dev \
+	zookeeper libcurator-recipes-java zookeeper-bin libzookeeper-mt-dev
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-faults soak bench check fmt clean tools
@@ -79,12 +83,15 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 # -- programs from outside: installed where we may, named where we may not
 
 tools:
-	@missing() { for tool in $(TOOLS); do command -v $$tool >/dev/null || printf ' %s' $$tool; done; }; \
+	@missing() { for tool in $(TOOLS); do \
+		[ -f $$tool ] || command -v $$tool >/dev/null || printf ' %s' $$tool; done; }; \
 	if [ -n "$$(missing)" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		echo "Installing$$(missing)"; \
 		export DEBIAN_FRONTEND=noninteractive; \
 		apt-get update -qq >/dev/null; \
-		apt-get install -y -qq --no-install-recommends $(TOOL_PACKAGES) >/dev/null; \
+		apt-get install -y -qq --no-install-recommends $(TOOL_PACKAGES) >/dev/null \
+			|| for package in $(TOOL_PACKAGES); do \
+				apt-get install -y -qq --no-install-recommends $$package >/dev/null; done; \
 	fi; \
 	if [ -n "$$(missing)" ]; then \
 		echo "Missing:$$(missing). Tests that need them are skipped; on Debian: apt-get install $(TOOL_PACKAGES)"; \

@@ -1,0 +1,82 @@
+"""The examples of the README and of the guide to ZooKeeper's protocol, run against `quorate serve`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.faces.zookeeper.four_letter import WORDS
+from quorate.server.config import Address
+from quorate.server.sources import gather
+from tests.interop.programs import QuorateServer, run, running_quorate
+from tests.interop.zookeeper_java import CURATOR_JARS, ZOOKEEPER_JARS, java_command
+from tests.test_docs import Block, blocks
+
+ROOT = Path(__file__).parents[2]
+GUIDE = ROOT / "docs" / "guides" / "zookeeper.md"
+BLOCKS = [*blocks(GUIDE), *blocks(ROOT / "README.md")]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[QuorateServer]:
+    """A new one for each example: they show what a new one answers."""
+    with running_quorate(tmp_path, "--listen-zookeeper", "127.0.0.1:0") as running:
+        yield running
+
+
+def of(language: str) -> list[Block]:
+    return [block for block in BLOCKS if block.language == language]
+
+
+@pytest.mark.parametrize("block", of("py"), ids=lambda block: block.name)
+def test_kazoo(block: Block, server: QuorateServer) -> None:
+    body = block.body.replace("127.0.0.1:2181", f"127.0.0.1:{server.zookeeper_port}")
+    done = run(sys.executable, "-c", body)
+    assert (done.code, done.out) == (0, block.below), done.err
+
+
+@pytest.mark.parametrize("block", of("java"), ids=lambda block: block.name)
+def test_curator(block: Block, server: QuorateServer, tmp_path: Path) -> None:
+    source = tmp_path / "Leading.java"
+    source.write_text(block.body.replace("127.0.0.1:2181", f"127.0.0.1:{server.zookeeper_port}"))
+    done = run(*java_command(str(source), jars=CURATOR_JARS))
+    assert (done.code, done.out) == (0, block.below), done.err
+
+
+def test_zkcli(server: QuorateServer) -> None:
+    (block,) = (block for block in of("console") if "zkCli.sh" in block.body)
+    shown = re.findall(r"^\$ zkCli\.sh -server 127\.0\.0\.1:2181 (.*)\n(.*)$", block.body, re.MULTILINE)
+    assert len(shown) == 3
+    for command, answer in shown:
+        main = ("org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{server.zookeeper_port}")
+        done = run(*java_command(*main, *shlex.split(command), jars=ZOOKEEPER_JARS))
+        assert answer in (done.out + done.err).splitlines(), done
+
+
+def test_words_that_are_listed_are_those_there_are() -> None:
+    text = GUIDE.read_text("utf-8")
+    (sentence,) = re.findall(r"\(`\*` is all\):\n(.*?), with ZooKeeper's lines", text, re.DOTALL)
+    named = re.findall(r"`(\w{4})`", sentence)
+    assert sorted(named) == named
+    assert {word.encode() for word in named} == {word for word in WORDS if word.isalpha()}
+
+
+def test_digest_of_the_super_user_is_made_as_shown() -> None:
+    (block,) = (block for block in of("console") if "openssl dgst" in block.body)
+    command, digest, _ = block.body.removeprefix("$ ").split("\n", 2)
+    assert run("sh", "-c", command).out.strip() == digest
+    assert f"super:{digest}" in block.body
+
+
+def test_settings_in_the_guide_can_be_used(tmp_path: Path) -> None:
+    (block,) = of("toml")
+    file = tmp_path / "quorate.toml"
+    file.write_text(block.body)
+    config = gather({}, {}, file=file).config()
+    assert config.listen_zookeeper == Address("0.0.0.0", 2181)
+    assert config.zookeeper.commands_whitelist == {"srvr", "ruok", "mntr"}
