@@ -37,7 +37,7 @@ test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hund
 soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
 	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential $(ARGS)
 
-bench: $(VENV)/.bench tools  ## measure, side by side with the raw disk and a real etcd; writes a table and plots
+bench: $(VENV)/.bench tools  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
 	@$(BIN)/python -m bench $(ARGS)
 
 check: $(VENV)/.dev  ## ruff and mypy --strict
