@@ -4,16 +4,15 @@
                                                                                        |
     on_outcome  <-  the replica applies the revision  <-----------  the watch   <------+
 
-A write is prepared as soon as it comes, on the state that those before it will leave, so that many
-share one commit of the store.  Its compares make sure of that state.  They fail only when something
-else got in between: a session that ended, another node, a hand in the store.  Then it is prepared
-again.
+A write is prepared on the state that those before it will leave, so that many share one commit of the
+store.  Its compares make sure of that state.  They fail only when something else got in between: a
+session that ended, another node, a hand in the store.  Then it is prepared again.
 
 Invariants
-    * The writes of a session take effect in the order they were submitted.  Where one is in flight, the
-      next compares what it left behind; where others than this face write (`sole_writer` false), the
-      next waits for it.  So if one has to be prepared again, all after it have to, and are, in order.
-      If it is not known what became of one, none of those that were submitted behind it is begun.
+    * The writes of a session take effect in the order they were submitted.  In a store in this process
+      one is carried out when the next is prepared; in any other the next waits for it, as no compare
+      could prove that it took effect: another may have left the very same records.
+    * If it is not known what became of one, none of those that were submitted behind it is begun.
     * Each write takes effect only while its session lives and is served here: it compares the session's
       record.  [fencing: a server that was paused does not write for a session that ended meanwhile]
     * An error is as sure as a success: one that was judged by a state in flight is told when that state
@@ -35,15 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from quorate.clock import Clock
 from quorate.errors import LeaseNotFound, NoSpace, QuorateError, TooLarge
-from quorate.faces.zookeeper.drafts import (
-    UNKNOWN,
-    Draft,
-    InFlight,
-    MustWait,
-    Pin,
-    made_at,
-    pin_written,
-)
+from quorate.faces.zookeeper.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
 from quorate.faces.zookeeper.faults import ZkError
 from quorate.faces.zookeeper.proposals import (
     Caller,
@@ -53,6 +44,7 @@ from quorate.faces.zookeeper.proposals import (
     propose,
 )
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
+from quorate.faces.zookeeper.shortcuts import plain_write
 from quorate.store.api import Following, InProcess, Store
 from quorate.store.model import Compare, CompareTarget, Put, Relation, Txn, TxnResult
 from quorate.wire.zookeeper.codes import Err
@@ -72,6 +64,8 @@ _ATTEMPTS_MAX = 100
 
 _MOD, _EQUAL = CompareTarget.MOD, Relation.EQUAL
 _NO_COMPARES: list[Compare] = []
+_NOTHING_COUNTED: dict[bytes, int] = {}
+_NOTHING_LEFT: dict[bytes, Node] = {}
 
 
 class Outcome(NamedTuple):
@@ -96,16 +90,14 @@ class _Write:
         "dependents",
         "first_key",
         "followers",
-        "is_forsaken",
         "is_known",
         "known",
         "lane",
+        "left",
         "made_room",
         "number",
         "on_outcome",
         "only_looks",
-        "paths",
-        "pin",
         "proposal",
         "refusal",
         "request",
@@ -128,11 +120,9 @@ class _Write:
         self.revision = 0  # and it went through
         self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
         self.proposal: Proposal | None = None
-        self.paths: tuple[bytes, ...] = ()  # of the znodes it leaves behind, in flight
-        self.pin: Pin | None = None  # a record it writes
+        self.left: dict[bytes, Node] = _NOTHING_LEFT  # the znodes as it leaves them, while in flight
         self.first_key = b""
         self.followers: list[_Write] = []  # in flight, and prepared on what this one leaves
-        self.is_forsaken = False  # one before it came to nothing, as far as is known
         self.refusal: Outcome | None = None  # judged, but by a state that is in flight
         self.waits_for: set[_Write] = set()
         self.dependents: list[_Write] = []
@@ -173,7 +163,9 @@ class Commits:
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, _Lane] = {}
         self._pending: dict[bytes, InFlight] = {}
-        self._by_key: dict[bytes, deque[_Write]] = {}  # by the first key each writes
+        # Those that a store elsewhere has not answered or not shown: in order, and by their first key.
+        self._flights: dict[_Write, None] = {}
+        self._by_key: dict[bytes, deque[_Write]] = {}
         self._expected: dict[int, _Write] = {}  # by the revision it was given
         self._closing: dict[int, _Write] = {}  # by session
         self._claims: dict[bytes, _Write] = {}  # by path: who cannot be prepared yet, and is next
@@ -197,13 +189,18 @@ class Commits:
 
     def child_lost(self, path: bytes) -> None:
         """A child of this znode went with its lease: what is in flight was prepared before that."""
+        nodes = [flight.left[path] for flight in self._flights if path in flight.left]
         state = self._pending.get(path)
-        if state is not None:
-            state[0].children_count -= 1
+        if state is not None and not nodes:
+            nodes.append(state[0])
+        for node in nodes:
+            node.children_count -= 1
 
     def started_anew(self) -> None:
-        """The tree was read anew: what is in flight was prepared on another, and is no guide any more."""
+        """The tree was read anew: what is in flight was prepared on another, and is no guide now."""
         self._pending.clear()
+        for flight in self._flights:
+            flight.left = _NOTHING_LEFT
 
     # -- a lane --------------------------------------------------------------------------
 
@@ -241,7 +238,37 @@ class Commits:
             return True
         if not self._may_follow(lane):
             return False
-        return self._prepare(write, request)
+        return self._take_shortcut(write, request) or self._prepare(write, request)
+
+    def _take_shortcut(self, write: _Write, request: WriteRequest) -> bool:
+        """Carry out what is plain; False, with nothing done, for all else."""
+        following, tree = self.following, self._replica.tree
+        session = tree.sessions.get(write.lane.session_id)
+        if (
+            following is None
+            or following.foreign_revision > tree.zxid
+            or session is None
+            or session.node_id != self._replica.node_id
+            or write.refusal is not None
+            or self._claims
+        ):
+            return False
+        now_ms = int(self._clock.wall() * 1000)
+        plain = plain_write(request, session.id, tree.nodes, self._pending, now_ms)
+        if plain is None:
+            return False
+        writes, after, path = plain
+        try:
+            revision = following.write(writes, partial(self._failed, write))
+        except QuorateError:
+            return False  # the long way ends there as well, and knows what to do then
+        write.proposal = Proposal(request, ((path, None),), _NOTHING_COUNTED)
+        write.is_known = True
+        write.revision = revision
+        write.lane.in_flight.append(write)
+        self._expected[revision] = write
+        self._leave_in_flight(write, after, revision)
+        return True
 
     def _may_follow(self, lane: _Lane) -> bool:
         """Whether the next write can be prepared on those in flight."""
@@ -250,23 +277,20 @@ class Commits:
         if lane.in_flight[-1].only_looks:
             # A read between the two would be answered after what only looks, and must not see this one.
             return False
-        if self.following is not None:  # in this process, those are judged already
-            return True
-        previous = _last_write(lane)
-        return self._sole_writer and (previous is None or previous.pin is not None)
+        return self.following is not None  # in this process, those are judged already
 
     def _prepare(self, write: _Write, request: WriteRequest) -> bool:
         if write.claims:
             self._drop_claims(write)
-        refusal, write.refusal = write.refusal, None
-        if refusal is not None:  # what it was judged by has landed
-            self._answer(write, refusal)
-            return True
         tree = self._replica.tree
         session_id = write.caller.session_id
         session = tree.sessions.get(session_id) if session_id else None
         if session_id and (session is None or session.node_id != self._replica.node_id):
             self._answer(write, None)
+            return True
+        refusal, write.refusal = write.refusal, None
+        if refusal is not None:  # what it was judged by has landed
+            self._answer(write, refusal)
             return True
         draft = Draft(tree.nodes, self._pending, now_ms=int(self._clock.wall() * 1000))
         following = self.following
@@ -293,8 +317,6 @@ class Commits:
                 return self._take(write, following, Txn(tuple(compares), tuple(writes)), after)
             if not writes and draft.depends:
                 raise MustWait
-            if write.lane.in_flight:
-                self._pin_previous(write, compares)
         except MustWait:
             self._wait(write, draft, None)
             return False
@@ -305,8 +327,8 @@ class Commits:
         if writes:
             first = writes[0]
             write.first_key = first.key if isinstance(first, Put) else bytes(first.keys)  # type: ignore[arg-type]
-            write.pin = draft.pin
             self._by_key.setdefault(write.first_key, deque()).append(write)
+            self._flights[write] = None
             self._leave_in_flight(write, after, UNKNOWN)
         write.only_looks = not writes
         write.lane.in_flight.append(write)
@@ -315,7 +337,7 @@ class Commits:
 
     def _leave_in_flight(self, write: _Write, after: dict[bytes, Node], zxid: int) -> None:
         """Those who come now find the znodes as this write will leave them."""
-        write.paths = tuple(after)
+        write.left = after
         pending = self._pending
         for path, node in after.items():
             made_at(node, zxid)
@@ -386,14 +408,6 @@ class Commits:
         else:
             self._answered(write, result)
 
-    def _pin_previous(self, write: _Write, compares: list[Compare]) -> None:
-        """The write before this one has taken effect."""
-        previous = _last_write(write.lane)
-        if previous is not None:
-            assert previous.pin is not None
-            pin_written(self._pending.get(previous.pin[0]), previous.pin, compares)
-            previous.followers.append(write)
-
     # -- waiting for others --------------------------------------------------------------
 
     def _is_final(self, draft: Draft) -> bool:
@@ -404,8 +418,7 @@ class Commits:
         return self._sole_writer or self.following is not None or not draft.paths
 
     def _refuse(self, write: _Write, draft: Draft, outcome: Outcome) -> bool:
-        # (Of a session's own write before it, what it did not look at counts too: it comes after it.)
-        if draft.depends or (self.following is None and write.lane.in_flight):
+        if draft.depends:
             self._wait(write, draft, outcome)
             return False
         self._answer(write, outcome)
@@ -416,8 +429,6 @@ class Commits:
         for other in draft.depends:
             assert isinstance(other, _Write)
             self._wait_for(write, other)
-        if self.following is None and write.lane.in_flight:
-            self._wait_for(write, write.lane.in_flight[-1])
         if refusal is None:
             write.claims = tuple(draft.paths)
             for path in write.claims:
@@ -444,8 +455,14 @@ class Commits:
 
     def _landed(self, write: _Write) -> None:
         """What it left in flight is in the tree now, or will never be."""
-        self._withdraw(write)
+        pending = self._pending
+        for path in write.left:
+            state = pending.get(path)
+            if state is not None and state[1] is write:
+                del pending[path]
+        write.left = _NOTHING_LEFT
         if write.first_key:
+            del self._flights[write]
             same = self._by_key[write.first_key]
             same.remove(write)
             if not same:
@@ -453,21 +470,24 @@ class Commits:
             write.first_key = b""
 
     def _withdraw(self, write: _Write) -> None:
-        pending = self._pending
-        for path in write.paths:
-            state = pending.get(path)
-            if state is not None and state[1] is write:
-                del pending[path]
-        write.paths = ()
+        """It came to nothing, and so will whatever was prepared on it: nobody else should be.
 
-    def _withdraw_all(self, write: _Write) -> None:
-        """It came to nothing, and so will whatever was prepared on it: nobody else should be."""
+        What was in flight before them still counts.
+        """
+        pending = self._pending
+        left: set[bytes] = set()
         doomed = [write]
         while doomed:
             write = doomed.pop()
-            self._withdraw(write)
+            left.update(write.left)
+            write.left = _NOTHING_LEFT
             doomed += write.followers
-            write.followers.clear()
+            write.followers = []
+        for path in left:
+            pending.pop(path, None)
+        for flight in self._flights:
+            for path in left & flight.left.keys():
+                pending[path] = (flight.left[path], flight)
 
     def _release(self, write: _Write, *, went_through: bool) -> None:
         """Those who were judged by what it would leave, or could not be, have their turn."""
@@ -563,10 +583,10 @@ class Commits:
     def _give_up(self, write: _Write, error: BaseException | None) -> None:
         """The store refused it, or nobody knows."""
         if isinstance(error, NoSpace):
-            self._withdraw_all(write)
+            self._withdraw(write)
             self._finish(write, Outcome(Err.SYSTEM_ERROR, 0, b""))
         elif isinstance(error, TooLarge):
-            self._withdraw_all(write)
+            self._withdraw(write)
             self._finish(write, Outcome(Err.BAD_ARGUMENTS, 0, b""))
         else:
             if error is not None and not isinstance(error, QuorateError):
@@ -575,21 +595,14 @@ class Commits:
 
     def _lose(self, write: _Write) -> None:
         """Nobody knows what became of it, or ever will."""
-        self._withdraw_all(write)
+        self._withdraw(write)
         self._forsake_behind(write)
         self._finish(write, None)
 
     def _forsake_behind(self, write: _Write) -> None:
-        """What a session submitted behind a write may count on it: without it, it must not happen.
-
-        What is in flight already compares what that write would have left.
-        """
-        lane = write.lane
-        for other in lane.in_flight:
-            if other.number > write.number:
-                other.is_forsaken = True
-        waiting = list(lane.waiting)
-        lane.waiting.clear()
+        """What a session submitted behind a write may count on it: without it, it must not happen."""
+        waiting = list(write.lane.waiting)
+        write.lane.waiting.clear()
         for other in waiting:
             self._answer(other, None)
 
@@ -602,13 +615,9 @@ class Commits:
             _log.warning("gave up a write that lost %d races", write.attempts)
             self._lose(write)
             return
-        if write.is_forsaken:
-            self._withdraw_all(write)
-            self._finish(write, None)
-            return
         lane = write.lane
         write.revision = -revision
-        self._withdraw_all(write)
+        self._withdraw(write)
         self._landed(write)
         lane.is_stopped = True
         lane.unseen += 1
@@ -623,7 +632,7 @@ class Commits:
         lane.in_flight.clear()
         for write in reversed(lost):
             write.is_known, write.known, write.revision = False, None, 0
-            write.proposal = write.refusal = write.pin = None
+            write.proposal = write.refusal = None
             lane.waiting.appendleft(write)
         lane.is_stopped = False
         self._pump(lane)
@@ -678,11 +687,3 @@ class Commits:
             for write in (*lane.in_flight, *lane.waiting):
                 write.dependents.clear()
                 self._answer(write, None)
-
-
-def _last_write(lane: _Lane) -> _Write | None:
-    """The newest in flight that may change something."""
-    for write in reversed(lane.in_flight):
-        if not isinstance(write.request, Sync):
-            return write
-    return None

@@ -11,10 +11,15 @@ Invariants
     * An event is in the output before any reply that was made after it.
     * What a peer sends ends at most its own connection: no exception leaves `feed`.
     * Memory is bounded.  A peer that does not read is not answered: once its output stands still, what
-      it asks is kept, up to `KEPT_BYTES_MAX`, and then it is not read from.  Only events go on; past
-      `UNREAD_EVENTS_BYTES_MAX` of them the connection ends.  The same holds for what waits for the
-      store: see `throttle`.
+      it asks is kept, up to a bound (see `intake`), and then it is not read from.  Only events go on,
+      and past `UNREAD_EVENTS_BYTES_MAX` of them the connection ends.  The same holds for what waits for
+      the store: see `throttle`.
     * Nothing is sent after `is_over`.
+
+Differs from ZooKeeper:
+    * What comes before an unknown operation is answered before the connection ends.
+    * A client cannot ask for createSession; one connection has at most `IDENTITIES_MAX` identities.
+    * Output is bounded, as said above.
 """
 
 from __future__ import annotations
@@ -22,22 +27,22 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from types import TracebackType
 from typing import Final, cast
 
 from quorate.errors import ProtocolError
 from quorate.faces.zookeeper import acl
 from quorate.faces.zookeeper.acl import Identity
-from quorate.faces.zookeeper.commits import Outcome
 from quorate.faces.zookeeper.commits import Request as Write
 from quorate.faces.zookeeper.faults import ZkError
 from quorate.faces.zookeeper.four_letter import is_word
+from quorate.faces.zookeeper.intake import Intake
 from quorate.faces.zookeeper.reads import READ_REQUESTS, ReadRequest
 from quorate.faces.zookeeper.sessions import Session
 from quorate.faces.zookeeper.stats import ConnectionStats
 from quorate.faces.zookeeper.surroundings import Peer, Surroundings
+from quorate.faces.zookeeper.turns import Guard, Turn
 from quorate.wire.zookeeper.codes import PASSWORD_BYTES, XID_PING, Err, Op, Perm
-from quorate.wire.zookeeper.frames import FrameLengthError, FrameSplitter
+from quorate.wire.zookeeper.frames import FrameLengthError
 from quorate.wire.zookeeper.replies import encode_connect_response, encode_reply, token_body
 from quorate.wire.zookeeper.requests import (
     Acl,
@@ -64,9 +69,6 @@ __all__ = ["Connection"]
 
 logger = logging.getLogger(__name__)
 
-# What may be kept of a peer's requests while they cannot be taken, before it is not read from.  Enough
-# for the pings of hours: a client that waits is heard to be alive.
-KEPT_BYTES_MAX: Final = 64 * 1024
 # Replies are handed over in pieces of this size, so that a peer that does not read is noticed in time.
 _OUTPUT_BYTES: Final = 256 * 1024
 # And after so many requests the others have their turn.
@@ -82,64 +84,6 @@ _READ = int(Perm.READ)
 
 _READS = frozenset(READ_REQUESTS)
 _WRITES = frozenset({Create, Delete, SetData, SetAcl, Check, Multi, Sync})
-
-
-class _Turn:
-    """A request that waits to be answered."""
-
-    __slots__ = ("connection", "is_pending", "op", "outcome", "request", "size", "started", "xid")
-
-    def __init__(
-        self,
-        connection: Connection,
-        xid: int,
-        op: int,
-        request: Request | None,
-        size: int,
-        started: float,
-    ) -> None:
-        self.connection = connection
-        self.xid, self.op, self.request = xid, op, request
-        self.size, self.started = size, started
-        self.is_pending = False  # submitted, and not settled yet
-        self.outcome: Outcome | None = None
-
-    def settled(self, outcome: Outcome | None) -> None:
-        self.is_pending = False
-        self.outcome = outcome
-        self.connection._settled(self)
-
-
-class _Guard:
-    """Around whatever a connection does: replies are flushed after it, and no exception leaves it."""
-
-    __slots__ = ("_connection",)
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def __enter__(self) -> None:
-        self._connection._is_busy = True
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> bool:
-        connection = self._connection
-        connection._is_busy = False
-        if error is None:
-            return True
-        if isinstance(error, ProtocolError):
-            connection.hang_up(f"what it sent makes no sense: {error}")
-            return True
-        if not isinstance(error, Exception):
-            return False
-        connection._face.stats.unrecoverable_error_count += 1
-        logger.error("an error here, not of the client, whose connection has to end", exc_info=error)
-        connection.hang_up("there was an error here")
-        return True
 
 
 class Connection:
@@ -158,18 +102,16 @@ class Connection:
         self._session: Session | None = None
         self._connecting: ConnectRequest | None = None
         self._connecting_since = 0.0
-        self._first = b""
-        self._splitter: FrameSplitter | None = None
-        self._turns: deque[_Turn] = deque()
-        # Whole requests that cannot be taken yet.  Whoever keeps some knows who will call `go_on`.
-        self._kept: list[bytes] = []
-        self._kept_bytes = 0
+        self._first: bytes | None = b""  # what came of the first four
+        self._turns: deque[Turn] = deque()
+        # Whoever keeps requests there has seen to it that `go_on` will be called.
+        self._intake = Intake(peer, stats, face.settings.jute_maxbuffer)
         self._output: list[bytes] = []
         self._output_bytes = 0
-        self._guard = _Guard(self)
-        self._is_busy = False  # inside the guard: whoever is will flush
-        self._flush_due = False
-        self._can_write = self._can_read = True
+        self._guard = Guard(self)
+        self.is_busy = False  # inside the guard: whoever is will flush
+        self._flush_due = self._go_on_due = False
+        self._can_write = True
         self._unread_bytes = 0
         self._closes_session = False
         self._is_finishing = False
@@ -186,14 +128,15 @@ class Connection:
         if self.is_over:
             return
         with self._guard:
-            if self._splitter is None:
-                self._feed_first(data)
+            if self._first is not None:
+                self._feed_first(self._first + data)
             elif not self.is_asked_a_word:
                 self._feed_frames(self._split(data), len(data))
         self.flush()
 
     def go_on(self) -> None:
         """Answer and take what can be, now."""
+        self._go_on_due = False
         if self.is_over:
             return
         with self._guard:
@@ -225,7 +168,7 @@ class Connection:
     def finish(self) -> None:
         """Take nothing more, and hang up as soon as everything that was taken is answered."""
         self._is_finishing = True
-        self._kept.clear()
+        self._intake.kept.clear()
         if not self._turns:
             self.hang_up("this server stops")
 
@@ -234,25 +177,27 @@ class Connection:
         if self.is_over:
             return
         self.is_over = True
-        face, throttle = self._face, self._throttle
+        throttle = self._throttle
         if self._session is not None:
             self._replica.watches.drop(self)
             self._sessions.disconnected(self._session, self)
-        throttle.waiting.pop(self, None)
         for turn in self._turns:
             throttle.count -= 1
             throttle.size -= turn.size
         self._turns.clear()
-        self._kept.clear()
+        self._intake.kept.clear()
         self._output.clear()
-        face.stats.disconnected(self.stats)
-        face.flush_soon(self)  # for others may go on
+        self._face.stats.disconnected(self.stats)
 
     def hang_up(self, reason: str) -> None:
         """What was answered still goes out."""
         if not self.is_over:
             logger.info("closing the connection of %s: %s", self.stats.address, reason)
             self._end()
+
+    def failed(self) -> None:
+        """It met an error of our own."""
+        self._face.stats.unrecoverable_error_count += 1
 
     def _end(self) -> None:
         self.flush()
@@ -261,12 +206,11 @@ class Connection:
 
     # -- the beginning -----------------------------------------------------------------------
 
-    def _feed_first(self, data: bytes) -> None:
-        self._first = first = self._first + data
+    def _feed_first(self, first: bytes) -> None:
         if len(first) < 4:
+            self._first = first
             return
-        self._first = b""
-        self._splitter = FrameSplitter(self._face.settings.jute_maxbuffer)
+        self._first = None
         if is_word(first[:4]):
             self.stats.received(1, 4)
             self.stats.abandoned(1)  # it is no request that waits
@@ -276,9 +220,8 @@ class Connection:
             self._feed_frames(self._split(first), len(first))
 
     def _split(self, data: bytes) -> list[bytes]:
-        assert self._splitter is not None
         try:
-            return self._splitter.feed(data)
+            return self._intake.split(data)
         except FrameLengthError as error:
             if error.length > 0:
                 self._face.stats.large_requests_rejected += 1
@@ -354,7 +297,7 @@ class Connection:
             self._keep(frames)
             return
         now = self._sessions.touch(session)
-        if self._kept:
+        if self._intake.kept:
             self._keep(frames)
         else:
             taken = self._take(frames, now)
@@ -362,26 +305,15 @@ class Connection:
                 self._keep(frames[taken:])
 
     def _keep(self, frames: list[bytes]) -> None:
-        if self.is_over or self._closes_session:
-            return
-        self._kept += frames
-        self._kept_bytes += sum(map(len, frames))
-        if self._kept_bytes > KEPT_BYTES_MAX and self._can_read:
-            self._can_read = self.stats.reading = False
-            self._peer.pause_reading()
+        if not self.is_over and not self._closes_session:
+            self._intake.keep(frames)
 
     def _take_kept(self) -> None:
-        kept, session = self._kept, self._session
-        if not kept or session is None:
-            return
-        taken = self._take(kept, self._sessions.touch(session))
-        if not taken or self.is_over:
-            return
-        self._kept_bytes -= sum(map(len, kept[:taken]))
-        del kept[:taken]
-        if not self._can_read and self._kept_bytes <= KEPT_BYTES_MAX // 2:
-            self._can_read = self.stats.reading = True
-            self._peer.resume_reading()
+        kept, session = self._intake.kept, self._session
+        if kept and session is not None:
+            taken = self._take(kept, self._sessions.touch(session))
+            if taken and not self.is_over:
+                self._intake.taken(taken)
 
     def _take(self, frames: list[bytes], now: float) -> int:
         """Take requests in order, and say how many: fewer if the rest has to wait, or if it is over."""
@@ -392,7 +324,7 @@ class Connection:
             if turns and not self._may_take_more():
                 return index
             if index == _REQUESTS_AT_ONCE:
-                self._face.go_on_soon(self)
+                self._go_on_later()
                 return index
             if len(frame) < _HEADER_SIZE:
                 raise ProtocolError(f"a request of {len(frame)} bytes has no header")
@@ -425,16 +357,13 @@ class Connection:
         """While something is unanswered: not if too much is, and nothing behind a closeSession."""
         if self._closes_session:
             return False
-        throttle = self._throttle
-        if not throttle.is_full:
+        if not self._throttle.is_full:
             return True
-        if self not in throttle.waiting:
-            throttle.waiting[self] = None
-            self._face.stats.request_throttle_wait_count += 1
-        return False
+        self._face.stats.request_throttle_wait_count += 1
+        return False  # the rest is taken when the first of what is unanswered has been answered
 
-    def _queue(self, xid: int, op: int, request: Request | None, size: int, now: float) -> _Turn:
-        turn = _Turn(self, xid, op, request, size, now)
+    def _queue(self, xid: int, op: int, request: Request | None, size: int, now: float) -> Turn:
+        turn = Turn(self, xid, op, request, size, now)
         self._turns.append(turn)
         self._throttle.count += 1
         self._throttle.size += size
@@ -505,7 +434,7 @@ class Connection:
         turn.is_pending = True
         self._replica.submit(CloseSession(), self, turn.settled)
 
-    def _settled(self, turn: _Turn) -> None:
+    def settled(self, turn: Turn) -> None:
         """The replica has carried out a write."""
         if self.is_over:
             return
@@ -513,13 +442,13 @@ class Connection:
             self.hang_up("nobody knows what became of a request of it")
         elif self._turns[0] is not turn:
             pass  # it is answered when its turn comes
-        elif self._is_busy:
+        elif self.is_busy:
             self._advance()
         else:
             with self._guard:
                 self._advance()
-            if self._kept:
-                self._face.go_on_soon(self)
+            if self._intake.kept:
+                self._go_on_later()
             else:
                 self._flush_later()
 
@@ -548,8 +477,6 @@ class Connection:
                 self.flush()
         if self._is_finishing and not turns:
             self.hang_up("this server stops")
-        elif throttle.waiting:
-            self._face.flush_soon(self)  # for others may go on
 
     def _reply(
         self,
@@ -576,6 +503,11 @@ class Connection:
         self._output.append(data)
         self._output_bytes += len(data)
 
+    def _go_on_later(self) -> None:
+        if not self._go_on_due:
+            self._go_on_due = True
+            self._face.go_on_soon(self)
+
     def _flush_later(self) -> None:
         if not self._flush_due and self._output:
             self._flush_due = True
@@ -596,5 +528,5 @@ class Connection:
             if self._unread_bytes > UNREAD_EVENTS_BYTES_MAX:
                 self.hang_up(f"it has left {self._unread_bytes:,} bytes of events unread")
                 return
-        if not self._is_busy:
+        if not self.is_busy:
             self._flush_later()

@@ -33,9 +33,7 @@ __all__ = [
     "Flight",
     "InFlight",
     "MustWait",
-    "Pin",
     "made_at",
-    "pin_written",
 ]
 
 # A zxid that is the one the transaction will get; and one that is not known, because it is in flight.
@@ -61,8 +59,6 @@ class Flight(Protocol):
 
 # How a znode will be, and the last in flight that makes it so.
 InFlight: TypeAlias = tuple[Node, Flight]
-# A record that a write makes: the path of its znode, and whether it is the one of the children.
-Pin: TypeAlias = tuple[bytes, bool]
 
 
 class _Edit:
@@ -89,15 +85,12 @@ class Draft:
         "_pending",
         "_read",
         "now_ms",
-        "pin",
     )
 
     def __init__(
         self, nodes: Mapping[bytes, Node], pending: Mapping[bytes, InFlight], *, now_ms: int
     ) -> None:
         self.now_ms = now_ms
-        # Once drafted: a znode of which a record is written, and whether it is the one of its children.
-        self.pin: Pin | None = None
         self._nodes = nodes
         self._pending = pending
         self._read: dict[bytes, Node | None] = {}
@@ -219,7 +212,7 @@ class Draft:
         """Everything that was read is as it was."""
         compares: list[Compare] = []
         for path, node in self._read.items():
-            pin_node(node, path, compares)
+            _pin_node(node, path, compares)
             if path in self._kids_read and node is not None and node.n_version:
                 _pin_kids(node, path, compares)
         return compares
@@ -246,10 +239,7 @@ class Draft:
                     after[path] = Node(path)
                 continue
             if edit.wrote_data or edit.wrote_acl:
-                put = self._put_node(edit, before if existed else None)
-                writes.append(put)
-                if len(put.value) <= _VALUE_COMPARED_MAX:
-                    self.pin = (path, False)
+                writes.append(self._put_node(edit, before if existed else None))
                 if edit.wrote_data:
                     told.append(path)
             if edit.kids or (existed and edit.created):
@@ -306,25 +296,10 @@ class Draft:
         node.c_version = 1 if before is None else before.c_version + 1
         node.c_created = before.c_created if had and before is not None else 0
         node.c_mod, node.c_value = 0, value
-        self.pin = self.pin or (node.path, True)
         writes.append(Put(kids_key(node.path), value))
 
 
-def pin_written(state: InFlight | None, pin: Pin, compares: list[Compare]) -> None:
-    """A record that a write in flight leaves behind is there; `MustWait` if that would not prove it."""
-    path, of_kids = pin
-    if state is None:
-        raise MustWait
-    node = state[0]
-    if not (node.c_version if of_kids else node.n_version):
-        raise MustWait  # removed since, in flight too: it could be missing for another reason
-    if of_kids:
-        _pin_kids(node, path, compares)
-    else:
-        pin_node(node, path, compares)
-
-
-def pin_node(node: Node | None, path: bytes, compares: list[Compare]) -> None:
+def _pin_node(node: Node | None, path: bytes, compares: list[Compare]) -> None:
     """The znode's own record is what was read, or what is in flight makes of it."""
     key = node_key(path)
     if node is None or not node.n_version:

@@ -16,6 +16,7 @@ children there were when it was written, so a reader sees that some went without
 with a pzxid of its own puts the zxid of that on file (see `replica.Replica`).
 
 Compatibility: the first byte of each record is its format; an unknown one is refused, not guessed at.
+A key that has none of these forms is somebody else's, and ignored.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ _KIDS = _PREFIX + b"c"
 _SESSIONS = _PREFIX + b"s/"
 NOTE_KEY = _PREFIX + b"t"
 
-EVERYTHING = KeyRange.prefix(_PREFIX)
+# (Without the prefix itself, which has no byte that says what it is.)
+EVERYTHING = KeyRange(_PREFIX + b"\0", KeyRange.prefix(_PREFIX).end)
 
 # The byte of a key that says what it is.
 KIND_AT = len(_PREFIX)
@@ -106,8 +108,15 @@ def path_of(key: bytes) -> bytes:
     return key[KIND_AT + 1 :]
 
 
-def session_id_of(key: bytes) -> int:
-    return int(key[len(_SESSIONS) :], 16)
+def session_id_of(key: bytes) -> int | None:
+    """The session whose record has this key of the kind `s`; None if it has another form."""
+    digits = key[len(_SESSIONS) :]
+    if len(digits) != 16 or key[: len(_SESSIONS)] != _SESSIONS:
+        return None
+    try:
+        return int(digits, 16)
+    except ValueError:
+        return None
 
 
 # -- the znode itself ------------------------------------------------------------------------
@@ -178,7 +187,7 @@ def _pack_acl(acl: tuple[Acl, ...]) -> bytes:
 def _unpack_acl(packed: bytes) -> tuple[Acl, ...]:
     try:
         rows = msgspec.msgpack.decode(packed, type=list[tuple[int, str, str]])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable("an ACL", packed) from error
     return interned(tuple([Acl(*row) for row in rows]))
 

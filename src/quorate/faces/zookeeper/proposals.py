@@ -40,6 +40,7 @@ _MODES: dict[int, tuple[bool, bool, bool]] = {
     6: (False, True, True),
 }
 _TTL_MAX_MS = 0xFF_FFFF_FFFF
+_NOTHING_COUNTED: dict[bytes, int] = {}
 _WITH_STAT = frozenset({int(Op.CREATE2), int(Op.CREATE_CONTAINER), int(Op.CREATE_TTL)})
 
 
@@ -69,18 +70,23 @@ class Caller(Protocol):
 class Proposal:
     """A request that was found right, and how it is answered once its revision has been applied."""
 
-    __slots__ = ("_request", "_shown", "draft")
+    __slots__ = ("_counted", "_request", "_shown")
 
-    def __init__(self, draft: Draft, request: WriteRequest, shown: Sequence[_Shown]) -> None:
-        self.draft = draft
+    def __init__(
+        self, request: WriteRequest, shown: Sequence[_Shown], counted: dict[bytes, int]
+    ) -> None:
         self._request = request
         self._shown = shown
+        self._counted = counted  # the children that znodes will have, as far as was known
 
     def reply(self, nodes: dict[bytes, Node], zxid: int) -> bytes:
         """The body of the reply, while the tree is at `zxid`, the revision of this very write."""
         request, shown = self._request, self._shown
         if not isinstance(request, Multi):
             return _reply(request, shown[0], nodes)
+        for path, node in shown:
+            if node is not None and path in nodes:
+                _take_off_lost(node, nodes[path], self._counted[path])
         parts = [_multi_reply(op, each, zxid) for op, each in zip(request.ops, shown, strict=True)]
         parts.append(replies.MULTI_END)
         return b"".join(parts)
@@ -98,9 +104,15 @@ def propose(
     A multi is refused by its own kind of reply: see `MultiRefused`.
     """
     rules = _Rules(caller, draft, settings)
-    if isinstance(request, Multi):
-        return Proposal(draft, request, rules.multi(request))
-    return Proposal(draft, request, (rules.carry_out(request),))
+    if not isinstance(request, Multi):
+        return Proposal(request, (rules.carry_out(request),), _NOTHING_COUNTED)
+    shown = rules.multi(request)
+    counted: dict[bytes, int] = {}
+    for path, snapshot in shown:
+        node = None if snapshot is None else draft.node(path)
+        if node is not None:
+            counted[path] = node.children_count
+    return Proposal(request, shown, counted)
 
 
 class MultiRefused(Exception):
@@ -131,7 +143,10 @@ class _Rules:
                 path, node = self.carry_out(op)
             except ZkError as error:
                 raise MultiRefused(index, len(request.ops), error.code) from error
-            shown.append((path, None if node is None else _snapshot(node)))
+            if node is not None:
+                self._draft.look_below(path)  # it is shown with what happened there
+                node = _snapshot(node)
+            shown.append((path, node))
         return shown
 
     def carry_out(self, op: _Single | DeleteContainer) -> _Shown:
@@ -158,6 +173,7 @@ class _Rules:
         parent = self._existing(parent_path)
         self._allow(parent, _CREATE)
         if sequential:
+            draft.look_below(parent_path)
             path += b"%010d" % parent.creates
         paths.validate_path(path)
         if draft.node(path) is not None:
@@ -297,6 +313,15 @@ def _snapshot(node: Node) -> Node:
     if not (node.czxid and node.mzxid and node.pzxid):
         raise MustWait
     return node.copy()
+
+
+def _take_off_lost(shown: Node, now: Node, counted: int) -> None:
+    """Children that went with their lease, after this was drafted and before it took effect."""
+    lost = counted - now.children_count
+    if lost > 0:
+        shown.children_count -= lost
+        if shown.pzxid != HERE and now.pzxid > shown.pzxid:
+            shown.pzxid = now.pzxid
 
 
 def _stat(node: Node, zxid: int) -> bytes:

@@ -44,7 +44,7 @@ __all__ = ["Face", "serve_zookeeper"]
 
 logger = logging.getLogger(__name__)
 
-# As zookeeper.nio.sessionlessCnxnTimeout; but there every byte starts it anew.
+# As zookeeper.nio.sessionlessCnxnTimeout.  Differs from ZooKeeper: there every byte starts it anew.
 SESSIONLESS_S = 10.0
 # How long a client that was hung up on may take to read what was said last.
 LINGER_S = 1.0
@@ -233,8 +233,6 @@ class Face:
         to_go_on, self._to_go_on = self._to_go_on, []
         for connection in to_go_on:
             connection.go_on()
-        if self.throttle.waiting:
-            self.throttle.let_go_on()
 
     def answer_word(self, word: bytes, rest: bytes, connection: Connection) -> None:
         task = self.loop.create_task(self._answer_word(word, rest, connection))
@@ -266,6 +264,7 @@ class _Line(asyncio.Protocol):
         self.host = ""
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._peer_is_done = False
 
     # -- the transport's side
 
@@ -304,7 +303,12 @@ class _Line(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         # Whoever asks with a four-letter word may close its side at once, and still wants the answer.
-        return self.connection is not None and self.connection.is_asked_a_word
+        # (Over TLS that cannot be.)
+        self._peer_is_done = True
+        connection = self.connection
+        if connection is None or connection.is_over or self._secure:
+            return False
+        return connection.is_asked_a_word
 
     def pause_writing(self) -> None:
         if self.connection is not None:
@@ -332,7 +336,7 @@ class _Line(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._face.loop.call_later(LINGER_S, self.abort)
-        if transport.can_write_eof():
+        if transport.can_write_eof() and not self._peer_is_done:
             # Closed with bytes of the peer unread, TCP would reset the connection and the last words
             # might never arrive: what still comes is read, and thrown away, for a moment.
             transport.resume_reading()

@@ -16,6 +16,12 @@ Invariants
       when a client comes back with a shorter timeout), the node that serves the session ends it.
     * A session has one connection.  A second one that knows the password takes it over.
     * At most one renewal of a session is under way.
+
+Differs from ZooKeeper:
+    * A wrong password is refused before the session's other connection is hung up on.  There it is the
+      other way round, and whoever knows an id can throw its owner out.
+    * A client that comes back may shorten the session's timeout, but make it no longer than the session
+      was made for: the time to live of a lease is for good.
 """
 
 from __future__ import annotations
@@ -188,8 +194,6 @@ class Sessions:
     async def attach(self, id: int, password: bytes, timeout_ms: int) -> Session:
         """The session a client comes back to.  Raises `SessionUnknown` if there is none such."""
         record = await self._find(id)
-        # ZooKeeper hangs up on the session's other connection first and looks at the password then:
-        # whoever knows an id could throw its owner out.
         if record is None or not hmac.compare_digest(record.password, password):
             raise SessionUnknown
         session = self._sessions.get(id)

@@ -167,9 +167,7 @@ class Tree:
     def __init__(self) -> None:
         self.zxid = 0
         self.nodes: dict[bytes, Node] = {}
-        self.special: dict[
-            bytes, Node
-        ] = {}  # containers and TTL znodes: whoever removes them looks here
+        self.special: dict[bytes, Node] = {}  # containers and TTL znodes, for whoever removes them
         self.sessions: dict[int, SessionRecord] = {}
         self.ended: list[int] = []  # sessions that ended; whoever acts on it empties it
         self.moved: list[int] = []  # sessions whose record was written; likewise
@@ -184,7 +182,7 @@ class Tree:
         """Take records as they are, in the order of their keys; `loaded` when that was all."""
         for kv in kvs:
             match kv.key[layout.KIND_AT]:
-                case layout.NODE_KIND:
+                case layout.NODE_KIND if _is_path(layout.path_of(kv.key)):
                     self._load_node(kv)
                 case layout.SESSION_KIND:
                     self._put_session(kv)
@@ -226,8 +224,7 @@ class Tree:
             if kind == NODE_KIND:
                 if kv.version:
                     self._put_node(kv, changes)
-                else:
-                    self._delete_node(kv, changes)
+                elif self._delete_node(kv, changes):
                     if removed is None:
                         removed = []
                     removed.append(kv.key)
@@ -241,7 +238,7 @@ class Tree:
                     self._put_session(kv)
                 else:
                     self._delete_session(kv)
-            elif kv.version:
+            elif kv.version and kv.key == layout.NOTE_KEY:
                 note = kv
         self.zxid = revision
         if removed is not None:
@@ -268,6 +265,8 @@ class Tree:
         path = layout.path_of(kv.key)
         node = self.nodes.get(path)
         if node is None:
+            if not _is_path(path):
+                return
             node = self._load_node(kv)
             if path != ROOT:
                 parent = self.nodes.get(parent_of(path))
@@ -309,11 +308,11 @@ class Tree:
         if data:
             self.data_bytes += len(data)
 
-    def _delete_node(self, kv: KeyValue, changes: list[Change]) -> None:
+    def _delete_node(self, kv: KeyValue, changes: list[Change]) -> bool:
         path = layout.path_of(kv.key)
         node = self.nodes.pop(path, None)
         if node is None:
-            return
+            return False
         self._forget(node)
         if path != ROOT:
             parent = self.nodes.get(parent_of(path))
@@ -321,6 +320,7 @@ class Tree:
                 _remove_child(parent, path)
                 parent.pzxid = kv.mod_revision
         changes.append((_DELETED, path, node))
+        return True
 
     def _forget(self, node: Node) -> None:
         self.data_bytes -= len(node.data or b"")
@@ -374,15 +374,23 @@ class Tree:
         return session
 
     def _put_session(self, kv: KeyValue) -> None:
-        session = self._session(layout.session_id_of(kv.key))
+        id = layout.session_id_of(kv.key)
+        if id is None:
+            return
+        session = self._session(id)
         session.password, session.timeout_ms, session.node_id = layout.decode_session(kv.value)
         session.mod_revision = kv.mod_revision
         self.moved.append(session.id)
 
     def _delete_session(self, kv: KeyValue) -> None:
         id = layout.session_id_of(kv.key)
-        if self.sessions.pop(id, None) is not None:
+        if id is not None and self.sessions.pop(id, None) is not None:
             self.ended.append(id)
+
+
+def _is_path(path: bytes) -> bool:
+    """Whether a key of the kind `n` is that of a znode; what is not ours may look like one."""
+    return path[:1] == b"/"
 
 
 def _add_child(parent: Node, path: bytes) -> None:

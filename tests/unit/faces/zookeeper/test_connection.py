@@ -9,7 +9,8 @@ import struct
 import pytest
 
 from quorate.faces.zookeeper import connection as module
-from quorate.faces.zookeeper.connection import IDENTITIES_MAX, KEPT_BYTES_MAX
+from quorate.faces.zookeeper.connection import IDENTITIES_MAX
+from quorate.faces.zookeeper.intake import KEPT_BYTES_MAX
 from quorate.faces.zookeeper.server import Face
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.wire.zookeeper.codes import Err, EventType, Op
@@ -222,6 +223,16 @@ async def test_close_session_is_answered_last() -> None:
         await settle()
         assert set(face.tree.nodes[b"/"].children) == {b"zookeeper"}
         assert face.throttle.count == face.throttle.size == 0
+
+
+async def test_close_session_is_answered_though_the_session_is_known_to_be_gone() -> None:
+    async with serving() as face:
+        client = await connected(face)
+        client.say(request(1, Op.CLOSE_SESSION))
+        face.sessions.gone(client.connection.session_id)
+        assert not client.is_closed()
+        assert (await client.reply())[::2] == (1, 0)
+        await client.wait_closed()
 
 
 async def test_ping_has_its_own_xid_and_the_newest_zxid() -> None:
@@ -515,6 +526,16 @@ async def test_too_much_unanswered_makes_everybody_wait_and_nobody_starve() -> N
             assert client.is_read()
         assert face.throttle.count == face.throttle.size == 0
         assert face.stats.outstanding == 0
+
+
+async def test_who_has_nothing_unanswered_may_ask_for_one_thing_however_much_is() -> None:
+    async with serving() as face:
+        client = await connected(face)
+        face.throttle.count += 1_000_000  # of others
+        client.say(*[request(xid, Op.CREATE, create_body(b"/%d" % xid)) for xid in range(50)])
+        assert face.throttle.count == 1_000_001
+        assert [(await client.reply()).xid for _ in range(50)] == list(range(50))
+        face.throttle.count -= 1_000_000
 
 
 async def test_large_requests_count_by_their_size() -> None:

@@ -255,7 +255,7 @@ async def test_word_is_answered_to_who_has_closed_its_side() -> None:
 async def test_last_words_arrive_although_more_was_sent() -> None:
     async with listening() as face:
         client = await Client.connect(face)
-        client.writer.write(request(1, 999) + request(2, Op.GET_DATA, get_body(b"/")) * 5000)
+        client.writer.write(request(1, 999) + request(2, Op.GET_DATA, get_body(b"/")) * 500_000)
         assert struct.unpack_from(">iqi", await client.frame()) == (1, -1, Err.UNIMPLEMENTED)
         assert await client.rest() == b""
         await client.leave()

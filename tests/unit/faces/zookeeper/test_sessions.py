@@ -40,6 +40,8 @@ class Troubled:
         self._store = store
         self.calls: Counter[str] = Counter()
         self.faults: dict[str, QuorateError] = {}
+        self.answers = asyncio.Event()  # cleared, it does not answer
+        self.answers.set()
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -50,7 +52,9 @@ class Troubled:
             self.calls[name] += 1
             if name in self.faults:
                 raise self.faults[name]
-            return await method(*args, **options)
+            result = await method(*args, **options)
+            await self.answers.wait()
+            return result
 
         return called
 
@@ -308,18 +312,21 @@ async def test_second_connection_of_a_session_ends_the_first() -> None:
 
 
 async def test_of_many_that_come_back_together_one_is_served() -> None:
-    async with serving() as face:
-        client = Client(face)
-        told = await client.connect()
-        again = back_to(told)
-        crowd = [Client(face, port=port) for port in range(10)]
-        for each in crowd:
-            each.say(again)
-        await settle()
-        left = [each for each in crowd if not each.is_closed()]
-        assert len(left) == 1
-        assert await left[0].connected() == told
-        await heartbeat(left[0])
+    async with open_embedded("memory:") as store:
+        slow = Troubled(store)
+        async with serving(store=cast(Store, slow)) as face:
+            told = await Client(face).connect()
+            crowd = [Client(face, port=port) for port in range(10)]
+            slow.answers.clear()
+            for each in crowd:
+                each.say(back_to(told))
+            await settle()
+            slow.answers.set()
+            await settle()
+            left = [each for each in crowd if not each.is_closed()]
+            assert len(left) == 1
+            assert await left[0].connected() == told
+            await heartbeat(left[0])
 
 
 @pytest.mark.parametrize("password", [b"", b"x" * 16, bytes(16), b"x" * 15])
