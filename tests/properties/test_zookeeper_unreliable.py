@@ -131,7 +131,7 @@ def _judge(written: list[Written], happened: dict[bytes, list[int]]) -> None:
 
 @pytest.mark.parametrize("way", _ways)
 @given(fates=_fates, lives=st.lists(_kinds, min_size=1, max_size=_SESSIONS))
-@examples(250)
+@examples(150)
 def test_nothing_is_lost_nothing_happens_twice(
     way: str, fates: list[Fate], lives: list[_Kinds]
 ) -> None:
@@ -170,7 +170,7 @@ async def _prepare(it: Ensemble, count: int) -> list[Client]:
 
 
 @given(fates=_fates, sessions=st.integers(2, 4), each=st.integers(1, 6))
-@examples(60)
+@examples(40)
 def test_a_counter_loses_no_update(fates: list[Fate], sessions: int, each: int) -> None:
     """Read, then set if nobody did meanwhile: every value is the one before it and one."""
 

@@ -437,8 +437,11 @@ def assert_idle(replicas: Replica | Iterable[Replica]) -> None:
     several: Sequence[Replica] = [replicas] if isinstance(replicas, Replica) else list(replicas)
     for replica in several:
         commits = replica._commits
-        left = (commits._lanes, commits._pending, commits._by_key, commits._expected, commits._closing)
-        assert not any(left), left
+        for table in ("lanes", "expected", "closing", "claims"):
+            assert not getattr(commits, f"_{table}"), table
+        assert not commits.flights.pending
+        assert not commits.flights._sent
+        assert not commits.flights._by_key
         assert commits.count == 0
         assert not replica.tree.ended
         assert not replica.tree.moved

@@ -213,5 +213,6 @@ class RelayedWatch:
             await asyncio.wait((wanted, stopped))
 
     async def _next(self) -> WatchBatch:
+        batch = await anext(self._behind)
         await self._relay.watch_open.wait()
-        return await anext(self._behind)
+        return batch

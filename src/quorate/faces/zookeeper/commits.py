@@ -27,15 +27,16 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from quorate.clock import Clock
 from quorate.errors import LeaseNotFound, NoSpace, QuorateError, TooLarge
-from quorate.faces.zookeeper.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
+from quorate.faces.zookeeper.drafts import Draft, MustWait
 from quorate.faces.zookeeper.faults import ZkError
+from quorate.faces.zookeeper.flights import Flights
+from quorate.faces.zookeeper.lanes import Lane, OnOutcome, Outcome, Request, Write
 from quorate.faces.zookeeper.proposals import (
     Caller,
     MultiRefused,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     from quorate.faces.zookeeper.replica import Replica
     from quorate.faces.zookeeper.tree import Node
 
-__all__ = ["Commits", "Outcome"]
+__all__ = ["Commits", "OnOutcome", "Outcome", "Request"]
 
 _log = logging.getLogger(__name__)
 
@@ -65,81 +66,6 @@ _ATTEMPTS_MAX = 100
 _MOD, _EQUAL = CompareTarget.MOD, Relation.EQUAL
 _NO_COMPARES: list[Compare] = []
 _NOTHING_COUNTED: dict[bytes, int] = {}
-_NOTHING_LEFT: dict[bytes, Node] = {}
-
-
-class Outcome(NamedTuple):
-    """What to answer.  A zxid of 0 is that of the moment the answer is sent: nothing was written."""
-
-    err: int
-    zxid: int
-    body: bytes
-
-
-OnOutcome: TypeAlias = Callable[[Outcome | None], None]
-Request: TypeAlias = WriteRequest | CloseSession | Sync
-
-
-class _Write:
-    """One request, from submission to outcome."""
-
-    __slots__ = (
-        "attempts",
-        "caller",
-        "claims",
-        "dependents",
-        "first_key",
-        "followers",
-        "is_known",
-        "known",
-        "lane",
-        "left",
-        "made_room",
-        "number",
-        "on_outcome",
-        "only_looks",
-        "proposal",
-        "refusal",
-        "request",
-        "revision",
-        "waits_for",
-    )
-
-    def __init__(
-        self, request: Request, caller: Caller, on_outcome: OnOutcome, lane: _Lane, number: int
-    ) -> None:
-        self.request = request
-        self.caller = caller
-        self.on_outcome = on_outcome
-        self.lane = lane
-        self.number = number  # in the order of submission, over all sessions
-        self.attempts = 0
-        self.made_room = False
-        self.is_known = False  # the store has answered
-        self.known: asyncio.Future[None] | None = None  # for whoever waits for that
-        self.revision = 0  # and it went through
-        self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
-        self.proposal: Proposal | None = None
-        self.left: dict[bytes, Node] = _NOTHING_LEFT  # the znodes as it leaves them, while in flight
-        self.first_key = b""
-        self.followers: list[_Write] = []  # in flight, and prepared on what this one leaves
-        self.refusal: Outcome | None = None  # judged, but by a state that is in flight
-        self.waits_for: set[_Write] = set()
-        self.dependents: list[_Write] = []
-        self.claims: tuple[bytes, ...] = ()  # znodes that nobody younger gets while it waits
-
-
-class _Lane:
-    """The writes of one session, in order."""
-
-    __slots__ = ("in_flight", "is_stopped", "session_id", "unseen", "waiting")
-
-    def __init__(self, session_id: int) -> None:
-        self.session_id = session_id
-        self.waiting: deque[_Write] = deque()
-        self.in_flight: deque[_Write] = deque()
-        self.is_stopped = False  # one has to be prepared again: first those after it must come back
-        self.unseen = 0  # and what refused them must be seen
 
 
 class Commits:
@@ -161,14 +87,12 @@ class Commits:
         self._sole_writer = sole_writer
         self.following: Following | None = None  # in a store in this process, once it is followed
         self._loop = asyncio.get_running_loop()
-        self._lanes: dict[int, _Lane] = {}
-        self._pending: dict[bytes, InFlight] = {}
-        # Those that a store elsewhere has not answered or not shown: in order, and by their first key.
-        self._flights: dict[_Write, None] = {}
-        self._by_key: dict[bytes, deque[_Write]] = {}
-        self._expected: dict[int, _Write] = {}  # by the revision it was given
-        self._closing: dict[int, _Write] = {}  # by session
-        self._claims: dict[bytes, _Write] = {}  # by path: who cannot be prepared yet, and is next
+        self._lanes: dict[int, Lane] = {}
+        self.flights = Flights()
+        self._pending = self.flights.pending
+        self._expected: dict[int, Write] = {}  # by the revision it was given
+        self._closing: dict[int, Write] = {}  # by session
+        self._claims: dict[bytes, Write] = {}  # by path: who cannot be prepared yet, and is next
         self._number = itertools.count()
         self._is_over = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -182,29 +106,14 @@ class Commits:
         id = caller.session_id
         lane = self._lanes.get(id)
         if lane is None:
-            lane = self._lanes[id] = _Lane(id)
-        lane.waiting.append(_Write(request, caller, on_outcome, lane, next(self._number)))
+            lane = self._lanes[id] = Lane(id)
+        lane.waiting.append(Write(request, caller, on_outcome, lane, next(self._number)))
         if len(lane.waiting) == 1:
             self._pump(lane)
 
-    def child_lost(self, path: bytes) -> None:
-        """A child of this znode went with its lease: what is in flight was prepared before that."""
-        nodes = [flight.left[path] for flight in self._flights if path in flight.left]
-        state = self._pending.get(path)
-        if state is not None and not nodes:
-            nodes.append(state[0])
-        for node in nodes:
-            node.children_count -= 1
-
-    def started_anew(self) -> None:
-        """The tree was read anew: what is in flight was prepared on another, and is no guide now."""
-        self._pending.clear()
-        for flight in self._flights:
-            flight.left = _NOTHING_LEFT
-
     # -- a lane --------------------------------------------------------------------------
 
-    def _pump(self, lane: _Lane) -> None:
+    def _pump(self, lane: Lane) -> None:
         """Begin what can be begun."""
         while lane.waiting and not lane.is_stopped:
             write = lane.waiting[0]
@@ -216,12 +125,12 @@ class Commits:
                 return
         self._retire(lane)
 
-    def _retire(self, lane: _Lane) -> None:
+    def _retire(self, lane: Lane) -> None:
         """(Whoever was answered may have submitted more: then this is another lane, or not empty.)"""
         if not lane.waiting and not lane.in_flight and self._lanes.get(lane.session_id) is lane:
             del self._lanes[lane.session_id]
 
-    def _begin(self, write: _Write) -> bool:
+    def _begin(self, write: Write) -> bool:
         """Have it carried out or answer it; False leaves it where it is."""
         lane, request = write.lane, write.request
         if isinstance(request, Sync):
@@ -240,7 +149,7 @@ class Commits:
             return False
         return self._take_shortcut(write, request) or self._prepare(write, request)
 
-    def _take_shortcut(self, write: _Write, request: WriteRequest) -> bool:
+    def _take_shortcut(self, write: Write, request: WriteRequest) -> bool:
         """Carry out what is plain; False, with nothing done, for all else."""
         following, tree = self.following, self._replica.tree
         session = tree.sessions.get(write.lane.session_id)
@@ -267,19 +176,21 @@ class Commits:
         write.revision = revision
         write.lane.in_flight.append(write)
         self._expected[revision] = write
-        self._leave_in_flight(write, after, revision)
+        self.flights.leave(write, after, revision)
         return True
 
-    def _may_follow(self, lane: _Lane) -> bool:
+    def _may_follow(self, lane: Lane) -> bool:
         """Whether the next write can be prepared on those in flight."""
         if not lane.in_flight:
             return True
+        if lane.session_id in self._closing:
+            return False
         if lane.in_flight[-1].only_looks:
             # A read between the two would be answered after what only looks, and must not see this one.
             return False
         return self.following is not None  # in this process, those are judged already
 
-    def _prepare(self, write: _Write, request: WriteRequest) -> bool:
+    def _prepare(self, write: Write, request: WriteRequest) -> bool:
         if write.claims:
             self._drop_claims(write)
         tree = self._replica.tree
@@ -320,36 +231,24 @@ class Commits:
         except MustWait:
             self._wait(write, draft, None)
             return False
-        for base in draft.depends:
-            assert isinstance(base, _Write)
-            base.followers.append(write)
         write.refusal = refused
         if writes:
             first = writes[0]
-            write.first_key = first.key if isinstance(first, Put) else bytes(first.keys)  # type: ignore[arg-type]
-            self._by_key.setdefault(write.first_key, deque()).append(write)
-            self._flights[write] = None
-            self._leave_in_flight(write, after, UNKNOWN)
+            key = first.key if isinstance(first, Put) else bytes(first.keys)  # type: ignore[arg-type]
+            self.flights.send(write, key, after, draft.depends)
         write.only_looks = not writes
         write.lane.in_flight.append(write)
         self._run(self._ask(write, Txn(tuple(compares), tuple(writes))))
         return True
 
-    def _leave_in_flight(self, write: _Write, after: dict[bytes, Node], zxid: int) -> None:
-        """Those who come now find the znodes as this write will leave them."""
-        write.left = after
-        pending = self._pending
-        for path, node in after.items():
-            made_at(node, zxid)
-            pending[path] = (node, write)
-
-    def _take(self, write: _Write, following: Following, txn: Txn, after: dict[bytes, Node]) -> bool:
+    def _take(self, write: Write, following: Following, txn: Txn, after: dict[bytes, Node]) -> bool:
         """Carried out at once, but not durable yet; the compares are judged already."""
         try:
             result = following.take(txn, partial(self._failed, write))
         except NoSpace:
             if not write.made_room:
                 write.made_room = write.lane.is_stopped = True
+                write.lane.unseen += 1
                 self._run(self._make_room(write.lane))
                 return False
             self._answer(write, Outcome(Err.SYSTEM_ERROR, 0, b""))
@@ -372,25 +271,25 @@ class Commits:
         else:
             write.revision = revision
             self._expected[revision] = write
-            self._leave_in_flight(write, after, revision)
+            self.flights.leave(write, after, revision)
         return True
 
-    def _failed(self, write: _Write, error: BaseException) -> None:
+    def _failed(self, write: Write, error: BaseException) -> None:
         """It will never be known to be durable."""
         if not self._is_over:
             self._expected.pop(write.revision, None)
             self._give_up(write, error)
 
-    async def _make_room(self, lane: _Lane) -> None:
+    async def _make_room(self, lane: Lane) -> None:
         assert isinstance(self._store, InProcess)
         try:
             await self._store.make_room()
         except QuorateError as error:
             _log.warning("there is no room for a write, and none can be made: %s", error)
-        lane.is_stopped = False
-        self._pump(lane)
+        lane.unseen -= 1
+        self._restart(lane)
 
-    async def _finish_at(self, write: _Write, revision: int) -> None:
+    async def _finish_at(self, write: Write, revision: int) -> None:
         """It only looked, and what it saw is durable when the replica shows it."""
         try:
             await self._replica.caught_up(revision)
@@ -399,11 +298,11 @@ class Commits:
         else:
             self._finish(write, Outcome(Err.OK, 0, self._reply(write, 0)))
 
-    async def _ask(self, write: _Write, txn: Txn) -> None:
+    async def _ask(self, write: Write, txn: Txn) -> None:
         try:
             result = await self._store.txn(txn)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
-            self._settle(write)
+            self.flights.settled(write)
             self._give_up(write, error)
         else:
             self._answered(write, result)
@@ -417,29 +316,29 @@ class Commits:
         """
         return self._sole_writer or self.following is not None or not draft.paths
 
-    def _refuse(self, write: _Write, draft: Draft, outcome: Outcome) -> bool:
+    def _refuse(self, write: Write, draft: Draft, outcome: Outcome) -> bool:
         if draft.depends:
             self._wait(write, draft, outcome)
             return False
         self._answer(write, outcome)
         return True
 
-    def _wait(self, write: _Write, draft: Draft, refusal: Outcome | None) -> None:
+    def _wait(self, write: Write, draft: Draft, refusal: Outcome | None) -> None:
         write.refusal = refusal
         for other in draft.depends:
-            assert isinstance(other, _Write)
+            assert isinstance(other, Write)
             self._wait_for(write, other)
         if refusal is None:
             write.claims = tuple(draft.paths)
             for path in write.claims:
                 self._claims.setdefault(path, write)
 
-    def _wait_for(self, write: _Write, other: _Write) -> None:
+    def _wait_for(self, write: Write, other: Write) -> None:
         if other not in write.waits_for:
             write.waits_for.add(other)
             other.dependents.append(write)
 
-    def _may_go_on(self, write: _Write, draft: Draft) -> bool:
+    def _may_go_on(self, write: Write, draft: Draft) -> bool:
         """Not if somebody older waits for one of the znodes."""
         for path in draft.paths:
             other = self._claims.get(path)
@@ -447,49 +346,13 @@ class Commits:
                 self._wait_for(write, other)
         return not write.waits_for
 
-    def _drop_claims(self, write: _Write) -> None:
+    def _drop_claims(self, write: Write) -> None:
         for path in write.claims:
             if self._claims.get(path) is write:
                 del self._claims[path]
         write.claims = ()
 
-    def _landed(self, write: _Write) -> None:
-        """What it left in flight is in the tree now, or will never be."""
-        pending = self._pending
-        for path in write.left:
-            state = pending.get(path)
-            if state is not None and state[1] is write:
-                del pending[path]
-        write.left = _NOTHING_LEFT
-        if write.first_key:
-            del self._flights[write]
-            same = self._by_key[write.first_key]
-            same.remove(write)
-            if not same:
-                del self._by_key[write.first_key]
-            write.first_key = b""
-
-    def _withdraw(self, write: _Write) -> None:
-        """It came to nothing, and so will whatever was prepared on it: nobody else should be.
-
-        What was in flight before them still counts.
-        """
-        pending = self._pending
-        left: set[bytes] = set()
-        doomed = [write]
-        while doomed:
-            write = doomed.pop()
-            left.update(write.left)
-            write.left = _NOTHING_LEFT
-            doomed += write.followers
-            write.followers = []
-        for path in left:
-            pending.pop(path, None)
-        for flight in self._flights:
-            for path in left & flight.left.keys():
-                pending[path] = (flight.left[path], flight)
-
-    def _release(self, write: _Write, *, went_through: bool) -> None:
+    def _release(self, write: Write, *, went_through: bool) -> None:
         """Those who were judged by what it would leave, or could not be, have their turn."""
         dependents, write.dependents = write.dependents, []
         for other in dependents:
@@ -501,40 +364,19 @@ class Commits:
 
     # -- what comes back -----------------------------------------------------------------
 
-    def _answered(self, write: _Write, result: TxnResult) -> None:
+    def _answered(self, write: Write, result: TxnResult) -> None:
         if not result.succeeded:
-            self._settle(write)
+            self.flights.settled(write)
             self._try_again(write, result.revision)
         elif not write.first_key:  # it only looked
-            self._settle(write)
+            self.flights.settled(write)
             self._finish(write, write.refusal or Outcome(Err.OK, 0, self._reply(write, 0)))
         else:
             write.revision = result.revision
             self._expected[write.revision] = write
-            self._settle(write)
+            self.flights.settled(write)
             if self._replica.tree.zxid >= write.revision:
                 self.applied(write.revision)  # the replica started anew meanwhile and is past it
-
-    def _settle(self, write: _Write) -> None:
-        write.is_known = True
-        if write.known is not None and not write.known.done():
-            write.known.set_result(None)
-
-    async def until_known(self, first_key: bytes, revision: int) -> None:
-        """Returns when it is known which write of ours, if any, made the revision that begins so."""
-        while (writes := self._by_key.get(first_key)) is not None:
-            for write in writes:
-                if write.revision == revision:
-                    return
-                if not write.is_known:
-                    write.known = write.known or self._loop.create_future()
-                    await write.known
-                    break
-            else:
-                return
-
-    def may_be_ours(self, first_key: bytes) -> bool:
-        return first_key in self._by_key
 
     def applied(self, revision: int) -> None:
         """The tree is at this revision: answer whoever made it."""
@@ -556,14 +398,14 @@ class Commits:
         if write is not None:
             self._finish(write, Outcome(Err.OK, self._replica.tree.zxid, b""))
 
-    def _reply(self, write: _Write, revision: int) -> bytes:
+    def _reply(self, write: Write, revision: int) -> bytes:
         assert write.proposal is not None
         return write.proposal.reply(self._replica.tree.nodes, revision)
 
-    def _finish(self, write: _Write, outcome: Outcome | None) -> None:
+    def _finish(self, write: Write, outcome: Outcome | None) -> None:
         lane = write.lane
         lane.in_flight.remove(write)
-        self._landed(write)
+        self.flights.landed(write)
         self._answer(write, outcome)
         if lane.is_stopped:
             self._restart(lane)
@@ -572,7 +414,7 @@ class Commits:
         else:
             self._retire(lane)
 
-    def _answer(self, write: _Write, outcome: Outcome | None) -> None:
+    def _answer(self, write: Write, outcome: Outcome | None) -> None:
         self.count -= 1
         if write.claims:
             self._drop_claims(write)
@@ -580,26 +422,26 @@ class Commits:
         if write.dependents:
             self._release(write, went_through=outcome is not None)
 
-    def _give_up(self, write: _Write, error: BaseException | None) -> None:
+    def _give_up(self, write: Write, error: BaseException | None) -> None:
         """The store refused it, or nobody knows."""
         if isinstance(error, NoSpace):
-            self._withdraw(write)
+            self.flights.withdraw(write)
             self._finish(write, Outcome(Err.SYSTEM_ERROR, 0, b""))
         elif isinstance(error, TooLarge):
-            self._withdraw(write)
+            self.flights.withdraw(write)
             self._finish(write, Outcome(Err.BAD_ARGUMENTS, 0, b""))
         else:
             if error is not None and not isinstance(error, QuorateError):
                 _log.error("a write failed in a way it never should", exc_info=error)
             self._lose(write)
 
-    def _lose(self, write: _Write) -> None:
+    def _lose(self, write: Write) -> None:
         """Nobody knows what became of it, or ever will."""
-        self._withdraw(write)
+        self.flights.withdraw(write)
         self._forsake_behind(write)
         self._finish(write, None)
 
-    def _forsake_behind(self, write: _Write) -> None:
+    def _forsake_behind(self, write: Write) -> None:
         """What a session submitted behind a write may count on it: without it, it must not happen."""
         waiting = list(write.lane.waiting)
         write.lane.waiting.clear()
@@ -608,7 +450,7 @@ class Commits:
 
     # -- again ---------------------------------------------------------------------------
 
-    def _try_again(self, write: _Write, revision: int) -> None:
+    def _try_again(self, write: Write, revision: int) -> None:
         """What it was prepared on is not so.  Those after it will find the same."""
         write.attempts += 1
         if write.attempts >= _ATTEMPTS_MAX:
@@ -617,14 +459,14 @@ class Commits:
             return
         lane = write.lane
         write.revision = -revision
-        self._withdraw(write)
-        self._landed(write)
+        self.flights.withdraw(write)
+        self.flights.landed(write)
         lane.is_stopped = True
         lane.unseen += 1
         self._release(write, went_through=False)
         self._run(self._restart_at(lane, revision))
 
-    def _restart(self, lane: _Lane) -> None:
+    def _restart(self, lane: Lane) -> None:
         """When all that were in flight are back: prepare those that have to be, in their order."""
         lost = [write for write in lane.in_flight if write.is_known and write.revision < 0]
         if not lane.is_stopped or lane.unseen or len(lost) < len(lane.in_flight):
@@ -637,7 +479,7 @@ class Commits:
         lane.is_stopped = False
         self._pump(lane)
 
-    async def _restart_at(self, lane: _Lane, revision: int) -> None:
+    async def _restart_at(self, lane: Lane, revision: int) -> None:
         """The state that refused one of them must be seen first."""
         await self._replica.caught_up(revision)
         lane.unseen -= 1
@@ -645,7 +487,7 @@ class Commits:
 
     # -- sync and close ------------------------------------------------------------------
 
-    async def _sync(self, write: _Write, request: Sync) -> None:
+    async def _sync(self, write: Write, request: Sync) -> None:
         try:
             newest = await self._store.range(b"\0", count_only=True)
             await self._replica.caught_up(newest.revision)
@@ -654,7 +496,7 @@ class Commits:
         else:
             self._finish(write, Outcome(Err.OK, 0, path_body(request.path)))
 
-    async def _close(self, write: _Write) -> None:
+    async def _close(self, write: Write) -> None:
         session_id = write.lane.session_id
         try:
             revision = await self._store.revoke(session_id)
@@ -680,9 +522,9 @@ class Commits:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         lanes = list(self._lanes.values())
-        for table in (self._lanes, self._pending, self._by_key, self._expected, self._closing):
+        self.flights.clear()
+        for table in (self._lanes, self._expected, self._closing, self._claims):
             table.clear()
-        self._claims.clear()
         for lane in lanes:
             for write in (*lane.in_flight, *lane.waiting):
                 write.dependents.clear()

@@ -189,8 +189,8 @@ class Replica:
         revision: int = batch.revision
         if batch.events:
             key = batch.events[0].kv.key
-            if commits.may_be_ours(key):
-                await commits.until_known(key, revision)
+            if commits.flights.may_be_ours(key):
+                await commits.flights.until_known(key, revision)
             changes = tree.apply(batch)
             if tree.lost:
                 self._tell_lost()
@@ -205,7 +205,7 @@ class Replica:
     def _tell_lost(self) -> None:
         lost, self.tree.lost = self.tree.lost, []
         for path in lost:
-            self._commits.child_lost(path)
+            self._commits.flights.child_lost(path)
 
     def _after_apply(self) -> None:
         tree = self.tree
@@ -275,7 +275,7 @@ class Replica:
             old.zxid, old.nodes, old.sessions = tree.zxid, tree.nodes, tree.sessions
             old.special, old.data_bytes = tree.special, tree.data_bytes
             old.unrecorded = tree.unrecorded
-            self._commits.started_anew()
+            self._commits.flights.started_anew()
             self.watches.fire(changes, revision)
             for made in self._commits.expected_until(revision):
                 self._commits.applied(made)

@@ -179,14 +179,18 @@ def test_where_the_revision_is_known_it_is_compared() -> None:
 
 def test_a_zxid_that_is_not_known_yet_is_not_written_down() -> None:
     nodes = _tree(_node(b"/a"))
-    first = _draft(nodes)
-    first.set_data(b"/a", b"", 1)
-    second = _draft(nodes, _in_flight(first))
-    second.set_acl(b"/a", _OTHER_ACL, 1)  # must say when the data was changed last
+
+    def set_acl_on_set_data(zxid: int) -> Draft:
+        """It must say when the data was changed last."""
+        first = _draft(nodes)
+        first.set_data(b"/a", b"", 1)
+        second = _draft(nodes, _in_flight(first, zxid))
+        second.set_acl(b"/a", _OTHER_ACL, 1)
+        return second
+
     with pytest.raises(MustWait):
-        second.writes()
-    second = _draft(nodes, _in_flight(first, 20))
-    second.set_acl(b"/a", _OTHER_ACL, 1)
+        set_acl_on_set_data(UNKNOWN).writes()
+    second = set_acl_on_set_data(20)
     written = second.writes()[0][0]
     assert isinstance(written, Put)
     assert layout.decode_node(written.value)[6] == 20

@@ -1,0 +1,90 @@
+"""A write from its submission to its outcome, and the lane of the session it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from quorate.faces.zookeeper.proposals import Caller, Proposal, WriteRequest
+from quorate.faces.zookeeper.tree import Node
+from quorate.wire.zookeeper.requests import CloseSession, Sync
+
+__all__ = ["NOTHING_LEFT", "Lane", "OnOutcome", "Outcome", "Request", "Write"]
+
+NOTHING_LEFT: dict[bytes, Node] = {}
+
+
+class Outcome(NamedTuple):
+    """What to answer.  A zxid of 0 is that of the moment the answer is sent: nothing was written."""
+
+    err: int
+    zxid: int
+    body: bytes
+
+
+OnOutcome: TypeAlias = Callable[[Outcome | None], None]
+Request: TypeAlias = WriteRequest | CloseSession | Sync
+
+
+class Write:
+    """One request, from submission to outcome."""
+
+    __slots__ = (
+        "attempts",
+        "caller",
+        "claims",
+        "dependents",
+        "first_key",
+        "followers",
+        "is_known",
+        "known",
+        "lane",
+        "left",
+        "made_room",
+        "number",
+        "on_outcome",
+        "only_looks",
+        "proposal",
+        "refusal",
+        "request",
+        "revision",
+        "waits_for",
+    )
+
+    def __init__(
+        self, request: Request, caller: Caller, on_outcome: OnOutcome, lane: Lane, number: int
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.on_outcome = on_outcome
+        self.lane = lane
+        self.number = number  # in the order of submission, over all sessions
+        self.attempts = 0
+        self.made_room = False
+        self.is_known = False  # the store has answered
+        self.known: asyncio.Future[None] | None = None  # for whoever waits for that
+        self.revision = 0  # and it went through
+        self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
+        self.proposal: Proposal | None = None
+        self.left: dict[bytes, Node] = NOTHING_LEFT  # the znodes as it leaves them, while in flight
+        self.first_key = b""
+        self.followers: list[Write] = []  # in flight, and prepared on what this one leaves
+        self.refusal: Outcome | None = None  # judged, but by a state that is in flight
+        self.waits_for: set[Write] = set()
+        self.dependents: list[Write] = []
+        self.claims: tuple[bytes, ...] = ()  # znodes that nobody younger gets while it waits
+
+
+class Lane:
+    """The writes of one session, in order."""
+
+    __slots__ = ("in_flight", "is_stopped", "session_id", "unseen", "waiting")
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.waiting: deque[Write] = deque()
+        self.in_flight: deque[Write] = deque()
+        self.is_stopped = False  # one has to be prepared again: first those after it must come back
+        self.unseen = 0  # and what refused them must be seen
