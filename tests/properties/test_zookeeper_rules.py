@@ -120,7 +120,7 @@ class Lockstep:
 
 @on_every_way
 @given(grown=st.booleans(), steps=_steps)
-@examples(120)
+@examples(70)
 def test_one_after_the_other_as_zookeeper_would(
     stand_before: Callable[[Store], Store | None], grown: bool, steps: list[Step]
 ) -> None:
@@ -156,7 +156,7 @@ _bursts = st.lists(
 
 @on_every_way
 @given(grown=st.booleans(), bursts=_bursts)
-@examples(120)
+@examples(70)
 def test_many_at_once_as_in_some_order(
     stand_before: Callable[[Store], Store | None],
     grown: bool,

@@ -193,7 +193,7 @@ class Scene:
 
 @pytest.mark.parametrize("way", _ways)
 @given(bursts=_bursts, delays=_delays)
-@examples(50)
+@examples(35)
 def test_all_agree_on_one_order(way: str, bursts: list[list[Step]], delays: list[Fate]) -> None:
     async def example() -> None:
         async with ensemble() as it:

@@ -131,7 +131,7 @@ def _judge(written: list[Written], happened: dict[bytes, list[int]]) -> None:
 
 @pytest.mark.parametrize("way", _ways)
 @given(fates=_fates, lives=st.lists(_kinds, min_size=1, max_size=_SESSIONS))
-@examples(150)
+@examples(120)
 def test_nothing_is_lost_nothing_happens_twice(
     way: str, fates: list[Fate], lives: list[_Kinds]
 ) -> None:

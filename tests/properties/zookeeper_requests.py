@@ -88,4 +88,17 @@ _good_parts = st.one_of(
 )
 _good_multis = st.builds(Multi, st.lists(_good_parts, min_size=2, max_size=4).map(tuple))
 
-requests = st.one_of(_singles, _singles, _multis, _good_multis)
+
+def _rebuild(child: bytes, touched: bool, again: bool) -> Multi:
+    """A znode and its only child are deleted and made again."""
+    parent = child[: child.rindex(b"/")]
+    ops: list[Create | Delete | SetData] = [SetData(parent, b"before", -1)] if touched else []
+    ops += [Delete(child, -1), Delete(parent, -1), Create(Op.CREATE2, parent, b"new", _OPEN, 0)]
+    if again:
+        ops += [Create(Op.CREATE2, child, b"new", _OPEN, 0), SetData(parent, b"after", 0)]
+    return Multi(tuple(ops))
+
+
+_rebuilds = st.builds(_rebuild, st.sampled_from([b"/b/c", b"/a/a/a"]), st.booleans(), st.booleans())
+
+requests = st.one_of(_singles, _singles, _singles, _multis, _good_multis, _good_multis, _rebuilds)

@@ -31,7 +31,7 @@ from quorate.store.model import (
     WatchBatch,
 )
 
-__all__ = ["Fate", "Relay", "RelayedWatch", "Unreliable"]
+__all__ = ["Fate", "Gate", "Relay", "RelayedWatch", "Unreliable"]
 
 # Carries a transaction to the store behind and its answer back, or does something else.
 Courier: TypeAlias = Callable[[Txn], Awaitable[TxnResult]]
@@ -101,6 +101,49 @@ class Relay:
         self.watch_errors.append(error)
         for watch in self.watches:
             watch.interrupt()
+
+
+class Gate:
+    """Holds transactions back until they are let through, one by one or all."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+        self._waiting: list[asyncio.Future[None]] = []
+        self._arrived = asyncio.Event()
+        relay.courier = self._carry
+
+    async def _carry(self, txn: Txn) -> TxnResult:
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._arrived.set()
+        await turn
+        return await self._relay.behind.txn(txn)
+
+    @property
+    def held_count(self) -> int:
+        return len(self._waiting)
+
+    async def held(self, count: int) -> None:
+        """Returns when so many are held back."""
+        while len(self._waiting) < count:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    def pass_one(self) -> None:
+        """Let the first through."""
+        self._waiting.pop(0).set_result(None)
+
+    def open(self) -> None:
+        """Let them all through, and whatever comes."""
+        self._relay.courier = None
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_result(None)
+        self._waiting.clear()
+
+    def fail(self, index: int, error: BaseException) -> None:
+        """One of them comes to nothing."""
+        self._waiting.pop(index).set_exception(error)
 
 
 class Fate(Enum):

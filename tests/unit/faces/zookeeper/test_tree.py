@@ -101,6 +101,35 @@ async def test_changes_come_in_the_order_of_the_operations() -> None:
         ]
 
 
+@pytest.mark.parametrize("touched", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_znode_made_again_has_the_children_that_it_has(touched: bool, again: bool) -> None:
+    """Of one transaction, the records of children may come before or after that of their parent."""
+    async with ensemble() as it:
+        replica = await it.start()
+        client = await it.session()
+        for path in (b"/a", b"/a/b", b"/a/c"):
+            await client.ask(create(path))
+        ops = [SetData(b"/a", b"", -1)] if touched else []
+        await client.ask(
+            Multi(
+                (
+                    *ops,
+                    Delete(b"/a/b", -1),
+                    Delete(b"/a/c", -1),
+                    Delete(b"/a", -1),
+                    create(b"/a"),
+                    *([create(b"/a/b"), create(b"/a/d")] if again else []),
+                )
+            )
+        )
+        node = replica.tree.nodes[b"/a"]
+        assert node.children == ({b"b", b"d"} if again else set())
+        assert node.creates == (2 if again else 0)
+        assert node.czxid == node.pzxid == replica.tree.zxid
+        assert_same_tree(replica.tree, await loaded_tree(it.store))
+
+
 async def test_ephemerals_go_with_their_session_in_one_revision() -> None:
     async with ensemble() as it:
         await it.start()
