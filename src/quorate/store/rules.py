@@ -26,6 +26,7 @@ __all__ = [
     "check_range",
     "check_txn",
     "is_plain",
+    "txn_bytes",
     "writes",
 ]
 
@@ -186,7 +187,7 @@ def check_keys(keys: Keys, limits: Limits) -> int:
         size = len(keys)
     else:
         _check_range_type(keys)
-        size = max(len(keys.start), len(keys.end or b"") - 1)
+        size = _keys_bytes(keys)
     if size > limits.key_bytes_max:
         raise TooLarge(
             "the key's size in bytes",
@@ -195,6 +196,28 @@ def check_keys(keys: Keys, limits: Limits) -> int:
             setting="key_bytes_max",
         )
     return size
+
+
+def txn_bytes(txn: Txn) -> int:
+    """What a transaction carries, as `check_txn` counts it; for one whose keys are bytes or ranges."""
+    size = 0
+    for compare in txn.compares:
+        operand = compare.operand
+        size += _keys_bytes(compare.keys) + (len(operand) if isinstance(operand, bytes) else 8)
+    for op in (*txn.then, *txn.otherwise):
+        if isinstance(op, Put):
+            size += len(op.key) + len(op.value)
+        elif isinstance(op, Txn):
+            size += txn_bytes(op)
+        else:
+            size += _keys_bytes(op.keys)
+    return size
+
+
+def _keys_bytes(keys: Keys) -> int:
+    if isinstance(keys, bytes):
+        return len(keys)
+    return max(len(keys.start), len(keys.end or b"") - 1)
 
 
 def is_plain(txn: Txn, limits: Limits) -> bool:

@@ -261,7 +261,7 @@ class UnaryCall(_Handled):
         self._answer(self._payload)
 
     def _answer(self, payload: bytes) -> None:
-        """In a task, unless the method can do without: that saves a fifth of a read."""
+        """In a task, unless the method can do without."""
         prompt = self._method.prompt
         if prompt is None or self._host.unsent_bytes > UNSENT_BYTES_MAX:
             self._start(self._run(payload))

@@ -7,7 +7,7 @@ from quorate.faces.etcd.header import Headers
 from quorate.faces.etcd.methods import Done, Method, Unary
 from quorate.store.api import InProcess, Store
 from quorate.store.model import Put, PutResult, Range, RangeResult, Txn, TxnResult
-from quorate.store.rules import Limits, check_put, check_txn
+from quorate.store.rules import Limits, check_put, check_txn, txn_bytes
 from quorate.wire.etcd.rpc import (
     CompactionRequest,
     CompactionResponse,
@@ -168,6 +168,8 @@ class KvService:
 
     def prompt_txn(self, request: TxnRequest, done: Done) -> bool:
         assert self._local is not None
+        if request.failure:
+            return False  # only plain ones begin so, and this one would be translated twice
 
         def on_done(result: TxnResult | None, error: BaseException | None) -> None:
             if result is None:
@@ -180,7 +182,8 @@ class KvService:
 
     def _txn_of(self, request: TxnRequest) -> Txn:
         txn = translate.txn_of(request, self._limits.txn_ops_max)
-        check_txn(txn, self._limits)  # the store may allow other faces more
+        if txn_bytes(txn) > self._request_bytes_max:  # the store may allow other faces more
+            check_txn(txn, self._limits)
         return txn
 
     async def compact(self, request: CompactionRequest) -> CompactionResponse:
