@@ -29,7 +29,6 @@ from quorate.store.model import (
     LeaseStatus,
     Put,
     PutResult,
-    Range,
     RangeResult,
     Revision,
     SortTarget,
@@ -273,10 +272,6 @@ class InProcess(Protocol):
 
     No task, no future and no buffer is between such a store and a face that asks it much.
     """
-
-    def read(self, op: Range) -> RangeResult:
-        """`Store.range`, which has nothing to wait for here."""
-        ...
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         """`Store.put` or `Store.txn` with a call at the end instead of a wait.

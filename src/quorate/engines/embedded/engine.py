@@ -162,9 +162,7 @@ class EmbeddedStore:
     # -- reading -------------------------------------------------------------------------
 
     async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        return self.read(Range(keys, **options))
-
-    def read(self, op: Range) -> RangeResult:
+        op = Range(keys, **options)
         check_range(op, self.limits)
         self._check_open()
         return self._state.range(op, newest=self._durable)
