@@ -127,7 +127,6 @@ SCRIPTS = {
         deleteall /none
         delete /
         delete /zookeeper
-        deleteall /zookeeper
         ls /zookeeper
     """,
     "who may": f"""
