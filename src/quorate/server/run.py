@@ -220,8 +220,6 @@ async def _zookeeper_face(
         settings=config.zookeeper,
         ssl=None if certificates is None else certificates.front,
         secure_listener=listeners.tls,
-        # Clients of the etcd port could write what is this face's own.
-        sole_writer=config.listen_etcd is None,
     ) as face:
         if listeners.admin is None:
             yield

@@ -98,15 +98,16 @@ def check_delete(op: Delete, limits: Limits) -> None:
     check_keys(op.keys, limits)
 
 
-def check_txn(txn: Txn, limits: Limits) -> None:
-    """Refuse a transaction that is too large, malformed, or writes a key twice."""
+def check_txn(txn: Txn, limits: Limits) -> bool:
+    """Refuse what is too large, malformed, or writes a key twice; return whether it `is_plain`."""
     if is_plain(txn, limits):
-        return
+        return True
     size = _check_level(txn, limits, limits.txn_ops_max)
     if size > limits.request_bytes_max:
         raise _request_too_large(size, limits)
     _written(txn.then)
     _written(txn.otherwise)
+    return False
 
 
 def check_plain_writes(ops: tuple[Put | Delete, ...], limits: Limits) -> int:

@@ -275,10 +275,7 @@ class EmbeddedStore:
         except Rejected:
             await self._settled()  # what it was judged by must not be undone either
             raise
-        changes = self._state.changes(result.revision)
-        self._filling.changes.append(changes)
-        if self._followings:
-            self._followings.note(result.revision, changes, None)
+        self._stage(result.revision - 1)
         await self._enlist()
         return result
 
@@ -292,9 +289,7 @@ class EmbeddedStore:
         return result
 
     async def txn(self, txn: Txn) -> TxnResult:
-        plain = is_plain(txn, self.limits)
-        if not plain:
-            check_txn(txn, self.limits)
+        plain = check_txn(txn, self.limits)
         if not writes((txn,)):
             self._check_open()
             return self._state.read_txn(txn, newest=self._durable)
@@ -317,14 +312,9 @@ class EmbeddedStore:
         self, txn: Txn, on_failed: Callable[[BaseException], None], by: EmbeddedFollowing
     ) -> TxnResult:
         """`Following.take`."""
-        plain = is_plain(txn, self.limits)
-        if not plain:
-            check_txn(txn, self.limits)
+        plain = check_txn(txn, self.limits)
         size = _put_bytes(txn)
-        if self._is_full(size):
-            self._check_writable()
-            raise NoSpace(size=self._state.size_bytes, size_max=self.limits.storage_bytes_max)
-        self._check_room(size)
+        self._check_takable(size)
         before = self._state.revision
         result = self._state.plain_txn(txn) if plain else self._state.txn(txn)
         if self._stage(before, by):
@@ -340,16 +330,20 @@ class EmbeddedStore:
     ) -> int:
         """`Following.write`."""
         size = check_plain_writes(ops, self.limits)
-        if self._is_full(size):
-            self._check_writable()
-            raise NoSpace(size=self._state.size_bytes, size_max=self.limits.storage_bytes_max)
-        self._check_room(size)
+        self._check_takable(size)
         before = self._state.revision
         revision = self._state.write(ops)
         if self._stage(before, by):
             self._filling.takers.append(on_failed)
             self._schedule_flush()
         return revision
+
+    def _check_takable(self, size: int) -> None:
+        """(The alarm is not for this: there is none before `make_room` was tried.)"""
+        if self._is_full(size):
+            self._check_writable()
+            raise NoSpace(size=self._state.size_bytes, size_max=self.limits.storage_bytes_max)
+        self._check_room(size)
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         if isinstance(op, Put):

@@ -512,7 +512,12 @@ class Commits:
     def _run(self, work: Coroutine[None, None, None]) -> None:
         task = self._loop.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._is_over:
+            _log.error("work for a write failed in a way it never should", exc_info=error)
 
     async def stop(self) -> None:
         """Nothing is begun any more; of what was, nobody will know."""
