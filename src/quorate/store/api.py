@@ -1,5 +1,5 @@
-"""The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes` and
-`InProcess`, which some keep as well.
+"""The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes`,
+`InProcess` and `OnCluster`, which some keep as well.
 
 What holds for every implementation
     * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypedDict, Unpack, runtime_checkable
 
 from quorate.store.model import (
+    ClusterHealth,
     Delete,
     DeleteResult,
     KeyRange,
@@ -44,6 +45,7 @@ __all__ = [
     "Following",
     "InProcess",
     "KnowsTimes",
+    "OnCluster",
     "OnDone",
     "PutOptions",
     "RangeOptions",
@@ -291,4 +293,28 @@ class InProcess(Protocol):
 
     async def make_room(self) -> None:
         """Let history give way to data.  Raises `NoSpace` if that does not help."""
+        ...
+
+
+@runtime_checkable
+class OnCluster(Protocol):
+    """A store that is a replica of what a cluster holds: it may know less than there is, and says so.
+
+    While it is not serving, writes and linearizable reads raise `Unavailable` at once; serializable
+    reads and watches go on with what is here.  It resumes by itself.
+    """
+
+    def health(self) -> ClusterHealth:
+        """As it is known now: nobody is asked."""
+        ...
+
+    def on_serving(self, changed: Callable[[bool], None]) -> Callable[[], None]:
+        """Call `changed` each time `health().is_serving` changes; what it returns ends that.
+
+        Called on the loop of the store, in the turn of the change; it must not raise.
+        """
+        ...
+
+    async def sync(self) -> Revision:
+        """Wait until everything acknowledged anywhere before this call is here; return its revision."""
         ...

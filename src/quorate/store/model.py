@@ -19,6 +19,7 @@ import msgspec
 __all__ = [
     "NO_LEASE",
     "Alarm",
+    "ClusterHealth",
     "Compare",
     "CompareTarget",
     "Delete",
@@ -31,6 +32,7 @@ __all__ = [
     "LeaseGrant",
     "LeaseId",
     "LeaseStatus",
+    "MemberHealth",
     "Op",
     "OpResult",
     "Put",
@@ -251,12 +253,16 @@ Op: TypeAlias = Range | Put | Delete | Txn
 
 
 class RangeResult(msgspec.Struct, frozen=True):
-    """What a range found: at most `limit` keys, and how many there are without the limit."""
+    """What a range found: at most `limit` keys, and how many there are without the limit.
+
+    is_stale: a serializable read of a replica that cannot tell at present whether there is more.
+    """
 
     revision: Revision
     kvs: tuple[KeyValue, ...]
     count: int
     more: bool = False
+    is_stale: bool = False
 
 
 class PutResult(msgspec.Struct, frozen=True, gc=False):
@@ -360,3 +366,42 @@ class StoreStatus(msgspec.Struct, frozen=True):
     size_bytes: int
     size_bytes_max: int
     alarms: frozenset[Alarm] = frozenset()
+
+
+class MemberHealth(msgspec.Struct, frozen=True):
+    """One member of the cluster a store stands on, as it was when it was last asked.
+
+    `error` says why it did not answer; what it would have told is then the last that is known.
+    """
+
+    name: str
+    address: str
+    version: str = ""
+    is_leader: bool = False
+    revision: int = 0
+    size_bytes: int = 0
+    error: str = ""
+
+
+class ClusterHealth(msgspec.Struct, frozen=True):
+    """How a store that stands on a cluster is doing, as this node sees it.
+
+    is_serving: writes and linearizable reads are taken.  While it is False they fail at once, with
+        `reason`; serializable reads go on, and what they show may be `stale_s` old.
+    stale_s: how long ago it was last proved that the replica had everything; 0 while it is proved
+        again and again.
+    lag: revisions the cluster is known to have and the replica has not.
+    leader: the name of the member that leads, empty while none is known.
+    role: what the member this node talks to is: "leader", "follower", "learner", or "unknown".
+    warnings: what an operator has to know, one sentence each.
+    """
+
+    is_serving: bool
+    reason: str
+    stale_s: float
+    revision: Revision
+    lag: int
+    leader: str
+    role: str
+    members: tuple[MemberHealth, ...] = ()
+    warnings: tuple[str, ...] = ()
