@@ -25,6 +25,7 @@ from quorate.client.remote import open_remote
 from quorate.client.urls import Address, Target
 from quorate.clock import Clock
 from quorate.engines.embedded.retention import Retention
+from quorate.engines.etcd.opening import open_etcd
 from quorate.engines.opening import open_embedded
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.server import serve_etcd
@@ -113,14 +114,7 @@ async def _remote(place: Place) -> AsyncIterator[Store]:
 def _on_etcd(version: str) -> Opener:
     @asynccontextmanager
     async def opened(place: Place) -> AsyncIterator[Store]:
-        pool = etcd_pool(version)
-        if pool is None:
-            pytest.skip(f"etcd {version} is not installed")
-        if place.path not in place.servers:
-            port, end = await asyncio.to_thread(pool.take)
-            place.servers[place.path] = port
-            place.ends.push(end)
-        target = Target((Address("127.0.0.1", place.servers[place.path]),))
+        target = await _etcd_at(place, version)
         async with open_remote(target, limits=_here_only(place.limits)) as store:
             yield store
 
@@ -134,6 +128,29 @@ def _here_only(limits: Limits) -> Limits | None:
     return msgspec.structs.replace(
         limits, request_bytes_max=2**62, key_bytes_max=2**62, txn_ops_max=2**62, lease_ttl_min_s=0.0
     )
+
+
+def _replica_of_etcd(version: str) -> Opener:
+    """A node of a cell: the engine on an etcd."""
+
+    @asynccontextmanager
+    async def opened(place: Place) -> AsyncIterator[Store]:
+        target = await _etcd_at(place, version)
+        async with open_etcd(target, limits=_here_only(place.limits) or place.limits) as store:
+            yield store
+
+    return opened
+
+
+async def _etcd_at(place: Place, version: str) -> Target:
+    pool = etcd_pool(version)
+    if pool is None:
+        pytest.skip(f"etcd {version} is not installed")
+    if place.path not in place.servers:
+        port, end = await asyncio.to_thread(pool.take)
+        place.servers[place.path] = port
+        place.ends.push(end)
+    return Target((Address("127.0.0.1", place.servers[place.path]),))
 
 
 # etcd looks ten times a second for watches that need history.
@@ -153,6 +170,7 @@ ENGINES = (
     # Its store's time is the test's, but the client's is the machine's: progress after a while, say.
     EngineKind("remote", _remote, lacks=frozenset({Capability.REOPEN, Capability.CLOCK})),
     EngineKind("remote-etcd35", _on_etcd("3.5"), lacks=_ETCD_LACKS),
+    EngineKind("etcd34", _replica_of_etcd("3.4"), lacks=_ETCD_LACKS),
     *(
         # The same again on an older etcd, where time is no object.
         [EngineKind("remote-etcd34", _on_etcd("3.4"), lacks=_ETCD_LACKS, is_thorough=True)]

@@ -59,27 +59,31 @@ class Asking:
         self._rng = rng
         self._closed = False
 
-    async def ask(self, path: str, payload: bytes, kind: Kind, what: What) -> bytes:
+    async def ask(
+        self, path: str, payload: bytes, kind: Kind, what: What, *, timeout_s: float | None = None
+    ) -> bytes:
         """The answer to one unary request; see `ask_by`."""
-        timeout_s = self.timeout_s
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
 
         def once(channel: Channel, token: str | None, deadline: float) -> Awaitable[bytes]:
             return channel.unary(path, payload, timeout_s=timeout_s, deadline=deadline, token=token)
 
-        return await self.ask_by(once, kind, what)
+        return await self.ask_by(once, kind, what, timeout_s=timeout_s)
 
     async def ask_by(
         self,
         once: Callable[[Channel, str | None, float], Awaitable[_T]],
         kind: Kind,
         what: What,
+        *,
+        timeout_s: float | None = None,
     ) -> _T:
         """What `once` gives, called with a connection, a token and a deadline as often as allowed.
 
         Raises `GrpcError` for what the server refused, since the caller can say more about it, and the
         error itself for everything else.
         """
-        deadline = self._loop.time() + self.timeout_s
+        deadline = self._loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         attempt = Attempts(kind, what)
         while True:
             channel = await self.ready_channel(deadline, attempt)

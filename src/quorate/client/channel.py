@@ -62,11 +62,14 @@ class ChannelOptions:
         (etcd hangs up on clients that ask more often than every 5 s.)
     answer_s: how long it has to answer that.
     answer_bytes_max: the largest message taken.
+    require_leader: a member of an etcd cluster that knows no leader refuses calls and ends streams at
+        once, instead of keeping them until it finds one.
     """
 
     silence_s: float = 10.0
     answer_s: float = 5.0
     answer_bytes_max: int = 256 * 1024 * 1024
+    require_leader: bool = False
 
 
 async def connect(
@@ -249,9 +252,13 @@ class Channel(asyncio.Protocol):
                 str(self.address),
                 scheme=self._scheme,
                 timeout_s=timeout_s,
-                metadata=((b"token", token.encode()),) if token else (),
+                metadata=self._metadata(token),
             )
         return head
+
+    def _metadata(self, token: str | None) -> tuple[tuple[bytes, bytes], ...]:
+        metadata = ((b"token", token.encode()),) if token else ()
+        return (*metadata, (b"hasleader", b"true")) if self._options.require_leader else metadata
 
     def _start(self, call: UnaryCall) -> None:
         if not self.usable:

@@ -93,7 +93,7 @@ from quorate.wire.etcd import rpc
 from quorate.wire.grpc import GrpcError, StatusCode
 from quorate.wire.quorate import RevisionAtRequest, RevisionAtResponse
 
-__all__ = ["TIMEOUT_S", "RemoteStore", "open_remote"]
+__all__ = ["TIMEOUT_S", "RemoteStore", "alarms_of", "open_remote"]
 
 TIMEOUT_S = 5.0
 CONNECT_S_MAX = 3.0
@@ -179,6 +179,8 @@ class RemoteStore:
             rng=rng,
         )
         self.member_list = self._upkeep.member_list
+        self.member_add = self._upkeep.member_add
+        self.member_remove = self._upkeep.member_remove
         self.endpoint_status = self._upkeep.endpoint_status
         self.snapshot = self._upkeep.snapshot
 
@@ -318,7 +320,7 @@ class RemoteStore:
             watchers_count=self._watches.watches_count,
             size_bytes=server.dbSizeInUse or server.dbSize,
             size_bytes_max=server.dbSizeQuota,
-            alarms=_alarms(server.errors),
+            alarms=alarms_of(server.errors),
         )
 
     async def revision_at(self, age_s: float) -> Revision:
@@ -368,6 +370,31 @@ class RemoteStore:
                 error, lease, what, write=kind is not Kind.READ
             ) from error
 
+    async def newest_revision(self, key: bytes, *, timeout_s: float) -> Revision:
+        """The revision of a linearizable read that is asked for now, and not of any before."""
+        op = Range(key, count_only=True)
+        payload = range_request(op).encode()
+        try:
+            answer = await self._asking.ask(_RANGE, payload, Kind.READ, op, timeout_s=timeout_s)
+        except GrpcError as error:
+            raise await self._explaining.op_error(error, op, size=len(payload), write=False) from error
+        return revision_of(rpc.RangeResponse.decode(answer).header)
+
+    @property
+    def current_address(self) -> Address | None:
+        """The server that is connected to."""
+        channel = self._asking.endpoints.current
+        return None if channel is None else channel.address
+
+    def look_elsewhere(self) -> None:
+        """The server that is connected to does not do what it should: speak to the next, if any."""
+        channel = self._asking.endpoints.current
+        if channel is not None:
+            self._asking.endpoints.prefer_another(channel)
+
+    async def compact_revision(self) -> int:
+        return await self._explaining.compact_revision()
+
     async def _newest_revision(self, keys: Keys) -> Revision:
         """By way of a read; of these keys, since who may watch them may read them."""
         return (await self.range(keys, limit=1, keys_only=True)).revision
@@ -393,7 +420,8 @@ class _Dialling:
         )
 
 
-def _alarms(said: object) -> frozenset[Alarm]:
+def alarms_of(said: object) -> frozenset[Alarm]:
+    """The alarms that the errors in a member's status speak of."""
     # etcd tells them as text: "memberID:1 alarm:NOSPACE".  To list them properly takes root.
     text = str(said)
     raised = {Alarm.NO_SPACE: "NOSPACE", Alarm.STORAGE_FAILED: "CORRUPT"}

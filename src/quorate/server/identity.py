@@ -7,6 +7,7 @@ store that was restored is another one.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -14,7 +15,7 @@ import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-__all__ = ["ClusterIds", "establish_ids"]
+__all__ = ["ClusterIds", "establish_ids", "ids_in_cell"]
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +49,12 @@ def establish_ids(data: Path | None, *, rng: random.Random | None = None) -> Clu
     except OSError as error:
         _log.warning("%s cannot be written (%s): cluster and member ids are for now only", file, error)
     return ids
+
+
+def ids_in_cell(cluster_id: int, address: str) -> ClusterIds:
+    """The ids of a node of a cell: the cluster's own, which all nodes share, and one by its address."""
+    digest = hashlib.sha256(address.encode()).digest()
+    return ClusterIds(cluster_id or 1, int.from_bytes(digest[:8], "big") or 1)
 
 
 def _draw(rng: random.Random | None) -> ClusterIds:

@@ -13,6 +13,7 @@ import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +22,7 @@ from quorate.engines.opening import open_embedded
 from quorate.server.config import Address, ServerConfig
 from quorate.server.descriptors import make_room_for
 from quorate.server.event_loop import run
-from quorate.server.identity import establish_ids
+from quorate.server.identity import establish_ids, ids_in_cell
 from quorate.server.service_manager import tell_service_manager
 from quorate.server.settings import (
     LISTEN_ETCD,
@@ -34,8 +35,12 @@ from quorate.server.settings import (
 from quorate.server.signals import signals
 from quorate.server.sockets import bind, bound_address, reachable
 from quorate.server.tls import Certificates
+from quorate.store.api import Store
 from quorate.store.model import StoreStatus
 from quorate.store.rules import Limits
+
+if TYPE_CHECKING:
+    from quorate.engines.etcd.engine import EtcdStore
 
 __all__ = ["Started", "run_server"]
 
@@ -92,11 +97,7 @@ async def _serve(
     ):
         make_room_for(config.connections_max + config.zookeeper.max_cnxns)
         async with contextlib.AsyncExitStack() as running:
-            store = await running.enter_async_context(
-                open_embedded(
-                    config.engine_url, limits=_store_limits(config), retention=config.retention
-                )
-            )
+            store = await running.enter_async_context(_engine(config))
             if http is not None:
                 await running.enter_async_context(_http_face(store, http, config))
             if etcd is not None:
@@ -114,7 +115,7 @@ async def _serve(
             running.callback(tell_service_manager, "STOPPING=1")
             on_started(
                 Started(
-                    path=store.path,
+                    path=store.path if isinstance(store, EmbeddedStore) else None,
                     status=await store.status(),
                     etcd=_address(etcd),
                     http=_address(http),
@@ -124,6 +125,22 @@ async def _serve(
                 )
             )
             return await stopped
+
+
+@contextlib.asynccontextmanager
+async def _engine(config: ServerConfig) -> AsyncIterator[EmbeddedStore | EtcdStore]:
+    limits = _store_limits(config)
+    if not config.engine_url.startswith("etcd:"):
+        async with open_embedded(
+            config.engine_url, limits=limits, retention=config.retention
+        ) as embedded:
+            yield embedded
+        return
+    from quorate.engines.etcd.opening import open_etcd, parse_engine_url
+
+    target, prefix = parse_engine_url(config.engine_url)
+    async with open_etcd(target, prefix=prefix, limits=limits) as replicated:
+        yield replicated
 
 
 def _store_limits(config: ServerConfig) -> Limits:
@@ -158,7 +175,7 @@ def _address(listener: socket.socket | None) -> Address | None:
 
 @contextlib.asynccontextmanager
 async def _http_face(
-    store: EmbeddedStore, listener: socket.socket, config: ServerConfig
+    store: Store, listener: socket.socket, config: ServerConfig
 ) -> AsyncIterator[None]:
     from quorate.faces.http import serve_http
 
@@ -169,7 +186,7 @@ async def _http_face(
 
 @contextlib.asynccontextmanager
 async def _etcd_face(
-    store: EmbeddedStore,
+    store: EmbeddedStore | EtcdStore,
     listener: socket.socket,
     config: ServerConfig,
     certificates: Certificates | None,
@@ -180,16 +197,19 @@ async def _etcd_face(
 
     assert config.listen_etcd is not None
     _warn_if_open_to_all(config)
-    ids = establish_ids(store.path)
     scheme = "http" if certificates is None else "https"
     advertised = config.advertise_etcd or reachable(bound_address(listener))
+    if isinstance(store, EmbeddedStore):
+        ids = establish_ids(store.path)
+    else:
+        ids = ids_in_cell(store.cluster_id, str(advertised))
     async with serve_etcd(
         store,
         listener,
         host=config.listen_etcd.host,
         identity=Identity(ids.cluster_id, ids.member_id, client_urls=(f"{scheme}://{advertised}",)),
         ssl=None if certificates is None else certificates.front,
-        snapshot=store.backup,
+        snapshot=store.backup if isinstance(store, EmbeddedStore) else None,
         limits=config.limits,
         connections_max=config.connections_max,
         http2_limits=Http2Limits(streams_max=config.streams_max),
@@ -206,7 +226,7 @@ class _ZooKeeperListeners:
 
 @contextlib.asynccontextmanager
 async def _zookeeper_face(
-    store: EmbeddedStore,
+    store: Store,
     listeners: _ZooKeeperListeners,
     config: ServerConfig,
     certificates: Certificates | None,

@@ -156,6 +156,51 @@ class State:
         assert isinstance(entry, list)
         return entry
 
+    # -- as a replica: what others wrote, with the revisions it has there -------------------
+
+    def adopt(self, kvs: Iterable[KeyValue], *, revision: int) -> None:
+        """Fill an empty state with what there is at a revision; what was before is not known here."""
+        for kv in kvs:
+            self._live[kv.key] = kv
+        self._keys = SortedKeys(self._live)
+        self.size_bytes = sum(map(_size, self._live.values()))
+        self.revision = Revision(revision)
+        self.compact_revision = self._trimmed = revision
+        # What this revision itself changed is not known either; whoever asks for it asks elsewhere.
+        self._log = [()]
+        self._log_first = revision
+
+    def apply(self, revision: int, changes: Changes) -> None:
+        """Write what a later revision changed; of those between, nothing is here."""
+        while self.revision + 1 < revision:
+            self.revision = Revision(self.revision + 1)
+            self._log.append(())
+        for kv in changes:
+            self._apply(kv)
+        self.revision = Revision(revision)
+        self._log.append(changes)
+
+    def _apply(self, kv: KeyValue) -> None:
+        key = kv.key
+        prev = self._live.get(key)
+        if prev is not None:
+            self._past.setdefault(key, []).append(prev)
+            self.history_bytes += _size(prev)
+        self.size_bytes += _size(kv)
+        if kv.version:
+            if prev is None:
+                self._keys.add(key)
+                if key in self._past:
+                    self._dead.remove(key)
+            self._live[key] = kv
+        else:
+            self.history_bytes += _size(kv)
+            if prev is not None:
+                del self._live[key]
+                self._keys.remove(key)
+                self._dead.add(key)
+            self._past.setdefault(key, []).append(kv)
+
     # -- reads ---------------------------------------------------------------------------
 
     @property

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
 from quorate.clock import Clock
 from quorate.engines.embedded.watches import Watcher, WatchHub
 from quorate.errors import InvalidRequest, StoreClosed
 from quorate.store.model import KeyRange, Revision, WatchBatch
 
-if TYPE_CHECKING:
-    from quorate.engines.embedded.engine import EmbeddedStore
-
-__all__ = ["EmbeddedWatch"]
+__all__ = ["EmbeddedWatch", "StreamKeeper"]
 
 # History is scanned in pieces of this many revisions (about 1 ms), so that others get their turn.
 _CATCH_UP_REVISIONS = 2000
+
+
+class StreamKeeper(Protocol):
+    """The store that a watch belongs to: knows all that are open, to end them with itself."""
+
+    def enter_stream(self, stream: EmbeddedWatch) -> None: ...
+
+    def leave_stream(self, stream: EmbeddedWatch) -> None: ...
 
 
 class EmbeddedWatch:
@@ -25,7 +30,7 @@ class EmbeddedWatch:
 
     def __init__(
         self,
-        store: EmbeddedStore,
+        store: StreamKeeper,
         hub: WatchHub,
         clock: Clock,
         keys: KeyRange,

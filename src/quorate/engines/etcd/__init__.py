@@ -1,0 +1,1 @@
+"""The engine on an etcd cluster: `opening.open_etcd`."""

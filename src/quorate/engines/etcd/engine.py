@@ -1,0 +1,375 @@
+"""The store on an etcd cluster: the cluster decides and keeps, this node knows and serves.
+
+    put, txn, ...  -> the cluster, under our prefix -> its revision -> (replica has it) -> the answer
+    linearizable reads -> the cluster's revision    -> (replica has it) -> read here
+    serializable reads, watches                                        -> read here
+                                   the cluster's watch -> Replica -> watchers here
+
+Invariants
+    * A write is sent once.  It is answered when the replica has its revision, so that whoever got the
+      answer finds the write here; if its outcome is not known it raises `Indeterminate`.
+    * Nothing is kept here: a node that dies takes nothing with it.  Leases are the cluster's, so any
+      node can keep one alive.
+    * While the cluster cannot be asked (`Serving`), writes and linearizable reads raise `Unavailable`
+      at once; serializable reads and watches go on, and reads say that they may be stale.
+    * Revisions are the cluster's.  They are gapless if nobody else writes to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Unpack
+
+from quorate.client.remote import RemoteStore
+from quorate.client.watching import RemoteWatch
+from quorate.clock import Clock
+from quorate.engines.embedded.streams import EmbeddedWatch
+from quorate.engines.etcd.feed import Feed
+from quorate.engines.etcd.members import Members
+from quorate.engines.etcd.prefix import Prefix
+from quorate.engines.etcd.replica import Replica
+from quorate.engines.etcd.serving import ASK_S, Serving
+from quorate.engines.etcd.watching import EtcdWatch
+from quorate.errors import Compacted, Indeterminate, KeyNotFound, StoreClosed, Unavailable
+from quorate.store.api import PutOptions, RangeOptions, WatchOptions
+from quorate.store.digest import Digest
+from quorate.store.model import (
+    ClusterHealth,
+    Delete,
+    DeleteResult,
+    KeyRange,
+    Keys,
+    LeaseGrant,
+    LeaseId,
+    LeaseStatus,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Revision,
+    StateHash,
+    StoreStatus,
+    Txn,
+    TxnResult,
+)
+from quorate.store.rules import (
+    Limits,
+    as_range,
+    check_delete,
+    check_keys,
+    check_put,
+    check_range,
+    check_txn,
+    writes,
+)
+
+__all__ = ["EtcdStore"]
+
+_HASH_PAGE_KEYS = 1000
+_TICK_S = 0.1
+
+
+class EtcdStore:
+    """A `Store` on a cluster.  Made by `open_etcd`; lives on the loop it was made on."""
+
+    def __init__(
+        self,
+        remote: RemoteStore,
+        prefix: bytes,
+        *,
+        limits: Limits,
+        clock: Clock,
+        timeout_s: float,
+    ) -> None:
+        self.prefix = Prefix(prefix)
+        self.limits = limits
+        self.clock = clock
+        self.replica = Replica(limits)
+        self.remote = remote
+        self._timeout_s = timeout_s
+        self._feed = Feed(remote, self.prefix, self.replica, clock=clock, lost=self._history_lost)
+        self._serving = Serving(
+            ask=lambda: remote.newest_revision(self.prefix.text + b"\0", timeout_s=ASK_S),
+            reach=self._feed.reach,
+            elsewhere=self._look_elsewhere,
+            went_back=self._went_back,
+            applied=lambda: self.replica.revision,
+            clock=clock,
+        )
+        self._members = Members(remote, clock)
+        self._streams: set[EmbeddedWatch] = set()
+        self._watches: set[EtcdWatch] = set()
+        self._ticking: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._leases_count = 0
+        self._serving.subscribe(lambda _: self._members.look_again())
+
+    async def begin(self) -> None:
+        """Read everything, then follow.  Raises `Unavailable` if the cluster cannot be asked."""
+        await self._feed.begin()
+        self._feed.start()
+        self._serving.start()
+        await self._members.start()
+        self._tick()
+
+    async def close(self) -> None:
+        """End every watch; a write that was sent and not answered yet raises `Indeterminate`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._ticking is not None:
+            self._ticking.cancel()
+        await self._members.stop()
+        await self._serving.stop()
+        await self._feed.stop()
+        for watch in list(self._watches):
+            watch.store_closed()
+
+    @property
+    def cluster_id(self) -> int:
+        """The cluster's own id, the same at every node; 0 while no member has told it."""
+        return self._members.cluster_id
+
+    # -- how it is doing -----------------------------------------------------------------------
+
+    def health(self) -> ClusterHealth:
+        serving = self._serving
+        return ClusterHealth(
+            is_serving=serving.is_serving,
+            reason=serving.reason if not serving.is_serving else "",
+            stale_s=serving.stale_s,
+            revision=Revision(self.replica.revision),
+            lag=max(serving.newest - self.replica.revision, 0),
+            leader=self._members.leader,
+            role=self._members.role,
+            members=self._members.all,
+            warnings=self._members.warnings,
+        )
+
+    def on_serving(self, changed: Callable[[bool], None]) -> Callable[[], None]:
+        return self._serving.subscribe(changed)
+
+    async def sync(self) -> Revision:
+        self._check_open()
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                revision = await self._serving.newest_revision()
+                await self._feed.reach(revision)
+        except TimeoutError as error:
+            raise self._behind() from error
+        return Revision(self.replica.revision)
+
+    async def status(self) -> StoreStatus:
+        self._check_open()
+        compact_revision = self.replica.state.compact_revision
+        if self._serving.is_serving:
+            self._leases_count = len(await self.remote.leases())
+            compact_revision = await self.remote.compact_revision()
+        members = self._members
+        return StoreStatus(
+            engine=f"etcd {members.version}",
+            revision=Revision(self.replica.revision),
+            compact_revision=compact_revision,
+            keys_count=self.replica.state.keys_count,
+            leases_count=self._leases_count,
+            watchers_count=len(self._watches),
+            size_bytes=members.size_bytes,
+            size_bytes_max=members.size_bytes_max,
+            alarms=members.alarms,
+        )
+
+    # -- reading -------------------------------------------------------------------------------
+
+    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
+        op = Range(keys, **options)
+        check_range(op, self.limits)
+        self._check_open()
+        if not op.serializable:
+            await self.sync()
+        state = self.replica.state
+        try:
+            result = state.range(op, newest=state.revision)
+        except Compacted:
+            return await self._range_there(op)
+        if op.serializable and not self._serving.is_serving:
+            return RangeResult(result.revision, result.kvs, result.count, result.more, is_stale=True)
+        return result
+
+    async def _range_there(self, op: Range) -> RangeResult:
+        """Of a past that is no longer known here; the cluster knows, or says how far back it does."""
+        options: RangeOptions = {
+            "at": op.at,
+            "limit": op.limit,
+            "sort_by": op.sort_by,
+            "descending": op.descending,
+            "keys_only": op.keys_only,
+            "count_only": op.count_only,
+            "mod_revision_min": op.mod_revision_min,
+            "mod_revision_max": op.mod_revision_max,
+            "create_revision_min": op.create_revision_min,
+            "create_revision_max": op.create_revision_max,
+            "serializable": op.serializable,
+        }
+        result = await self.remote.range(self.prefix.keys(op.keys), **options)
+        await self.reach(result.revision)
+        return self.prefix.range_result(result)
+
+    async def hash(self, *, at: int | None = None) -> StateHash:
+        digest = Digest()
+        page = await self.range(KeyRange.everything(), at=at, limit=_HASH_PAGE_KEYS)
+        revision = page.revision if at is None else Revision(at)
+        digest.update(page.kvs)
+        while page.more:
+            rest = KeyRange.from_key(page.kvs[-1].key + b"\0")
+            page = await self.range(rest, at=revision, limit=_HASH_PAGE_KEYS, serializable=True)
+            digest.update(page.kvs)
+            await asyncio.sleep(0)
+        return StateHash(revision, await self.remote.compact_revision(), digest.hexdigest())
+
+    # -- writing -------------------------------------------------------------------------------
+
+    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
+        check_put(Put(key, value, **options), self.limits)
+        self._check_serving()
+        try:
+            result = await self.remote.put(self.prefix.text + key, value, **options)
+        except KeyNotFound as error:
+            raise KeyNotFound(self.prefix.key(error.key)) from None
+        await self._reach_written(result.revision)
+        return self.prefix.put_result(result)
+
+    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
+        check_delete(Delete(keys, prev_kv), self.limits)
+        self._check_serving()
+        result = await self.remote.delete(self.prefix.keys(keys), prev_kv=prev_kv)
+        await self._reach_written(result.revision)
+        return self.prefix.delete_result(result)
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        check_txn(txn, self.limits)
+        if not writes((txn,)):
+            await self.sync()
+            state = self.replica.state
+            try:
+                return state.read_txn(txn, newest=state.revision)
+            except Compacted:
+                pass  # a range in it asks for a past that is not known here
+        self._check_serving()
+        try:
+            result = await self.remote.txn(self.prefix.txn(txn))
+        except KeyNotFound as error:
+            raise KeyNotFound(self.prefix.key(error.key)) from None
+        await self._reach_written(result.revision)
+        return self.prefix.txn_result(result)
+
+    async def compact(self, at: int) -> None:
+        self._check_serving()
+        await self.remote.compact(at)
+        self.replica.compact(at)
+
+    async def _reach_written(self, revision: int) -> None:
+        self._serving.note(revision)
+        if self.replica.revision >= revision:
+            return
+        try:
+            await self.reach(revision)
+        except Unavailable as error:
+            raise Indeterminate(
+                f"the cluster took it at revision {revision}, but this node has not caught up: {error} "
+                "Do not write it again."
+            ) from error
+
+    async def reach(self, revision: int) -> None:
+        """Returns when the replica has a revision; raises `Unavailable` when that takes too long."""
+        if self.replica.revision >= revision:
+            return
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await self._feed.reach(revision)
+        except TimeoutError as error:
+            raise self._behind() from error
+
+    # -- leases --------------------------------------------------------------------------------
+
+    async def grant(self, ttl_s: float, *, id: LeaseId | None = None) -> LeaseGrant:
+        self._check_serving()
+        return await self.remote.grant(ttl_s, id=id)
+
+    async def keep_alive(self, lease: int) -> LeaseGrant:
+        self._check_serving()
+        return await self.remote.keep_alive(lease)
+
+    async def revoke(self, lease: int) -> Revision:
+        self._check_serving()
+        revision = await self.remote.revoke(lease)
+        await self._reach_written(revision)
+        return revision
+
+    async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseStatus:
+        self._check_serving()
+        status = await self.remote.time_to_live(lease, keys=keys)
+        prefix = self.prefix
+        # A lease is the cluster's: others may have put keys under it that are none of ours.
+        ours = [prefix.key(key) for key in status.keys if key.startswith(prefix.text)]
+        return LeaseStatus(status.id, status.ttl_s, status.remaining_s, tuple(ours))
+
+    async def leases(self) -> tuple[LeaseId, ...]:
+        self._check_serving()
+        return await self.remote.leases()
+
+    # -- watching ------------------------------------------------------------------------------
+
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> EtcdWatch:
+        check_keys(keys, self.limits)
+        return EtcdWatch(self, as_range(keys), **options)
+
+    def watch_there(self, keys: Keys, **options: Unpack[WatchOptions]) -> RemoteWatch:
+        """A watch of the cluster itself: its events have the prefix."""
+        return self.remote.watch(self.prefix.keys(keys), **options)
+
+    def enter_watch(self, watch: EtcdWatch) -> None:
+        self._check_open()
+        self._watches.add(watch)
+
+    def leave_watch(self, watch: EtcdWatch) -> None:
+        self._watches.discard(watch)
+
+    def enter_stream(self, stream: EmbeddedWatch) -> None:
+        self._streams.add(stream)
+
+    def leave_stream(self, stream: EmbeddedWatch) -> None:
+        self._streams.discard(stream)
+
+    def _tick(self) -> None:
+        self.replica.hub.tick(now=self.clock.now())
+        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+
+    # -- told by its parts ---------------------------------------------------------------------
+
+    def _history_lost(self, replaced: bool) -> None:
+        for watch in list(self._watches):
+            watch.history_lost(replaced=replaced)
+
+    def _look_elsewhere(self) -> None:
+        self.remote.look_elsewhere()
+        if self.replica.revision < self._serving.newest:
+            self._feed.restart()
+
+    def _went_back(self, revision: int) -> None:
+        self._serving.newest = revision
+        self._feed.begin_anew()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed
+
+    def _check_serving(self) -> None:
+        self._check_open()
+        self._serving.check()
+
+    def _behind(self) -> Unavailable:
+        return Unavailable(
+            f"this node is at revision {self.replica.revision} and the cluster at "
+            f"{self._serving.newest}: it did not catch up within {self._timeout_s:g} s."
+        )

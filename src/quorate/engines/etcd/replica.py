@@ -1,0 +1,120 @@
+"""What this node knows of the cluster: the state, its watchers, and who waits for which revision.
+
+Told revision by revision, in order; reads and watches see a revision as soon as it was told.  No IO.
+
+Invariants
+    * Revisions are applied whole and in order, each once; one that was applied already is passed over.
+    * Watchers are told of a revision before anybody who waited for it goes on.
+    * Memory for history is bounded: past `KEPT_REVISIONS` or `KEPT_BYTES` the oldest is forgotten here,
+      a piece at each revision.  Who needs older history asks the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Iterable
+
+from quorate.engines.embedded.leases import LeaseTable
+from quorate.engines.embedded.state import Changes, State
+from quorate.engines.embedded.watches import WatchHub
+from quorate.store.model import KeyValue
+from quorate.store.rules import Limits
+
+__all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Replica"]
+
+KEPT_REVISIONS = 10_000
+KEPT_BYTES = 64 * 1024**2
+
+# Freed in one go; more than one revision brings, so that it catches up.
+_TRIM_REVISIONS = 16
+
+
+class Replica:
+    """The contents of the store as far as this node has been told."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._order = itertools.count()
+        self.begin([], revision=0)
+
+    def begin(self, kvs: Iterable[KeyValue], *, revision: int) -> None:
+        """Start from what there is at a revision, whatever was known before."""
+        # Leases are the cluster's: of a key's lease only the number is known here.
+        self.state = State(LeaseTable(now=0.0))
+        self.state.adopt(kvs, revision=revision)
+        self.hub = WatchHub(
+            self.state,
+            revision=revision,
+            events_max=self._limits.watch_buffer_events_max,
+            bytes_max=self._limits.watch_buffer_bytes_max,
+        )
+        # The first revision whose changes are known here.
+        self._known_from = revision + 1
+        self._wake()
+
+    @property
+    def revision(self) -> int:
+        return self.state.revision
+
+    @property
+    def known_from(self) -> int:
+        """The first revision of which the changes are known here."""
+        return max(self._known_from, self.state.compact_revision)
+
+    def apply(self, revision: int, changes: Changes) -> None:
+        """A revision's changes; without any, everything up to it is known to concern others."""
+        state = self.state
+        if revision <= state.revision:
+            return
+        state.apply(revision, changes)
+        self.hub.publish(revision)
+        if self._waiters:
+            self._wake()
+        self._forget_some()
+
+    def compact(self, at: int) -> None:
+        """The cluster forgot what was before; so do we."""
+        if self.state.compact_revision < at <= self.state.revision:
+            self.state.compact(at)
+
+    def reached(self, revision: int) -> asyncio.Future[None] | None:
+        """What to wait for until a revision is here; None if it is."""
+        if revision <= self.state.revision:
+            return None
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiters, (revision, next(self._order), waiter))
+        return waiter
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a revision that is not here."""
+        while self._waiters and self._waiters[0][2].done():
+            heapq.heappop(self._waiters)
+        return bool(self._waiters)
+
+    def fail_waiters(self, error: BaseException) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _wake(self) -> None:
+        waiters, revision = self._waiters, self.state.revision
+        while waiters and waiters[0][0] <= revision:
+            waiter = heapq.heappop(waiters)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _forget_some(self) -> None:
+        state = self.state
+        floor = state.revision - KEPT_REVISIONS
+        if state.history_bytes > KEPT_BYTES:
+            floor = max(floor, (state.compact_revision + state.revision) // 2)
+        # Not at each revision: compaction has a price of its own.
+        if floor - state.compact_revision >= _TRIM_REVISIONS:
+            state.compact(floor)
+        if state.trim_pending:
+            state.trim(revisions_max=2 * _TRIM_REVISIONS)
