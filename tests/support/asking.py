@@ -32,6 +32,7 @@ __all__ = [
     "take",
     "told",
     "turns",
+    "until",
 ]
 
 EVERYTHING = KeyRange.everything()
@@ -135,3 +136,12 @@ async def eventually(
                 await clock.advance(step_s)
             # Also on a test-owned clock: the duty may be waiting for a disk, which has its own time.
             await asyncio.sleep(0.005)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what no event announces, with a deadline."""
+
+    async def holds() -> bool:
+        return condition()
+
+    await eventually(holds)

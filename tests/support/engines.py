@@ -32,6 +32,7 @@ from quorate.faces.etcd.server import serve_etcd
 from quorate.store.api import Store
 from quorate.store.rules import Limits
 from tests.support.etcd_pool import etcd_pool
+from tests.support.spread_store import SpreadStore
 
 __all__ = ["ENGINES", "KEEP_ALL", "Capability", "Engine", "EngineKind", "Engines", "Retention"]
 
@@ -142,6 +143,23 @@ def _replica_of_etcd(version: str) -> Opener:
     return opened
 
 
+def _cell_on_etcd(version: str) -> Opener:
+    """Three nodes of a cell, each request to the next."""
+
+    @asynccontextmanager
+    async def opened(place: Place) -> AsyncIterator[Store]:
+        target = await _etcd_at(place, version)
+        limits = _here_only(place.limits) or place.limits
+        async with (
+            open_etcd(target, limits=limits) as one,
+            open_etcd(target, limits=limits) as two,
+            open_etcd(target, limits=limits) as three,
+        ):
+            yield SpreadStore((one, two, three))
+
+    return opened
+
+
 async def _etcd_at(place: Place, version: str) -> Target:
     pool = etcd_pool(version)
     if pool is None:
@@ -164,13 +182,17 @@ _ETCD_LACKS = frozenset(
     }
 )
 
+# What a replica keeps itself, it replays at once; but what it keeps is not for a test to choose.
+_REPLICA_LACKS = _ETCD_LACKS - {Capability.QUICK_REPLAY}
+
 ENGINES = (
     EngineKind("memory", _memory, lacks=frozenset({Capability.REOPEN})),
     EngineKind("sqlite", _sqlite),
     # Its store's time is the test's, but the client's is the machine's: progress after a while, say.
     EngineKind("remote", _remote, lacks=frozenset({Capability.REOPEN, Capability.CLOCK})),
     EngineKind("remote-etcd35", _on_etcd("3.5"), lacks=_ETCD_LACKS),
-    EngineKind("etcd34", _replica_of_etcd("3.4"), lacks=_ETCD_LACKS),
+    EngineKind("etcd", _replica_of_etcd("3.4"), lacks=_REPLICA_LACKS),
+    EngineKind("cell", _cell_on_etcd("3.4"), lacks=_REPLICA_LACKS),
     *(
         # The same again on an older etcd, where time is no object.
         [EngineKind("remote-etcd34", _on_etcd("3.4"), lacks=_ETCD_LACKS, is_thorough=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import os
 import socket
@@ -12,7 +13,7 @@ from pathlib import Path
 
 from tests.differential.etcd_server import etcd_35_program
 
-__all__ = ["EtcdProcess"]
+__all__ = ["EtcdProcess", "clean_environment", "free_ports", "is_healthy"]
 
 _START_S_MAX = 30.0
 _STOP_S_MAX = 10.0
@@ -23,7 +24,7 @@ class EtcdProcess:
 
     def __init__(self, program: Path, directory: Path) -> None:
         self._program, self._directory = program, directory
-        self.port, self._peer_port = _free_ports()
+        self.port, self._peer_port = free_ports(2)
         self._process: subprocess.Popen[bytes] | None = None
 
     @classmethod
@@ -61,24 +62,14 @@ class EtcdProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=_clean_environment(),
+                env=clean_environment(),
             )
         deadline = time.monotonic() + _START_S_MAX
-        while not self._is_healthy():
+        while not is_healthy(self.port):
             if self._process.poll() is not None or time.monotonic() > deadline:
                 text = (self._directory / "etcd.log").read_text("utf-8", "replace")
                 raise RuntimeError(f"etcd did not start; its log ends with\n{text[-2000:]}")
             time.sleep(0.02)  # a poll with a deadline
-
-    def _is_healthy(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=1.0)
-        try:
-            connection.request("GET", "/health")
-            return b'"true"' in connection.getresponse().read()
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -93,19 +84,34 @@ class EtcdProcess:
             capture_output=True,
             text=True,
             timeout=30,
-            env=_clean_environment(),
+            env=clean_environment(),
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
 
-def _clean_environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
+    """This process's, without what is meant for etcd."""
     # etcd and etcdctl take flags from there too; those of the surroundings are not for these.
     return {name: value for name, value in os.environ.items() if not name.startswith("ETCD")}
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1]), int(other.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Ports nobody had a moment ago, all different."""
+    with contextlib.ExitStack() as taken:
+        sockets = [taken.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
+
+
+def is_healthy(port: int) -> bool:
+    """Whether an etcd on this port says that it is."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1.0)
+    try:
+        connection.request("GET", "/health")
+        return b'"true"' in connection.getresponse().read()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -58,6 +58,7 @@ _TICKS_IN_SILENCE_MIN = 3
 class ChannelOptions:
     """How a connection behaves.
 
+    connect_s: how long making a connection may take, or the next server is tried.
     silence_s: after so long without a byte while calls are open, the server is asked if it is there.
         (etcd hangs up on clients that ask more often than every 5 s.)
     answer_s: how long it has to answer that.
@@ -66,6 +67,7 @@ class ChannelOptions:
         once, instead of keeping them until it finds one.
     """
 
+    connect_s: float = 3.0
     silence_s: float = 10.0
     answer_s: float = 5.0
     answer_bytes_max: int = 256 * 1024 * 1024

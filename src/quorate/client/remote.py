@@ -96,7 +96,6 @@ from quorate.wire.quorate import RevisionAtRequest, RevisionAtResponse
 __all__ = ["TIMEOUT_S", "RemoteStore", "alarms_of", "open_remote"]
 
 TIMEOUT_S = 5.0
-CONNECT_S_MAX = 3.0
 
 _RANGE = "/etcdserverpb.KV/Range"
 _PUT = "/etcdserverpb.KV/Put"
@@ -182,6 +181,7 @@ class RemoteStore:
         self.member_add = self._upkeep.member_add
         self.member_remove = self._upkeep.member_remove
         self.endpoint_status = self._upkeep.endpoint_status
+        self.server_status = self._upkeep.status
         self.snapshot = self._upkeep.snapshot
 
     async def close(self) -> None:
@@ -370,9 +370,15 @@ class RemoteStore:
                 error, lease, what, write=kind is not Kind.READ
             ) from error
 
-    async def newest_revision(self, key: bytes, *, timeout_s: float) -> Revision:
-        """The revision of a linearizable read that is asked for now, and not of any before."""
-        op = Range(key, count_only=True)
+    async def newest_revision(
+        self, key: bytes, *, timeout_s: float, at: int | None = None
+    ) -> Revision:
+        """The revision of a linearizable read that is asked for now, and not of any before.
+
+        With `at` it also says whether that revision can still be read: raises `Compacted`,
+        `FutureRevision`.
+        """
+        op = Range(key, count_only=True, at=at)
         payload = range_request(op).encode()
         try:
             answer = await self._asking.ask(_RANGE, payload, Kind.READ, op, timeout_s=timeout_s)
@@ -415,7 +421,7 @@ class _Dialling:
             address,
             tls=self._tls,
             server_name=self._server_name,
-            timeout_s=CONNECT_S_MAX,
+            timeout_s=self._options.connect_s,
             options=self._options,
         )
 

@@ -18,6 +18,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Unpack
 
@@ -31,7 +32,14 @@ from quorate.engines.etcd.prefix import Prefix
 from quorate.engines.etcd.replica import Replica
 from quorate.engines.etcd.serving import ASK_S, Serving
 from quorate.engines.etcd.watching import EtcdWatch
-from quorate.errors import Compacted, Indeterminate, KeyNotFound, StoreClosed, Unavailable
+from quorate.errors import (
+    Compacted,
+    FutureRevision,
+    Indeterminate,
+    KeyNotFound,
+    StoreClosed,
+    Unavailable,
+)
 from quorate.store.api import PutOptions, RangeOptions, WatchOptions
 from quorate.store.digest import Digest
 from quorate.store.model import (
@@ -66,6 +74,9 @@ from quorate.store.rules import (
 
 __all__ = ["EtcdStore"]
 
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+
 _HASH_PAGE_KEYS = 1000
 _TICK_S = 0.1
 
@@ -90,7 +101,7 @@ class EtcdStore:
         self._timeout_s = timeout_s
         self._feed = Feed(remote, self.prefix, self.replica, clock=clock, lost=self._history_lost)
         self._serving = Serving(
-            ask=lambda: remote.newest_revision(self.prefix.text + b"\0", timeout_s=ASK_S),
+            ask=self._ask,
             reach=self._feed.reach,
             elsewhere=self._look_elsewhere,
             went_back=self._went_back,
@@ -163,10 +174,11 @@ class EtcdStore:
     async def status(self) -> StoreStatus:
         self._check_open()
         compact_revision = self.replica.state.compact_revision
+        members = self._members
         if self._serving.is_serving:
             self._leases_count = len(await self.remote.leases())
             compact_revision = await self.remote.compact_revision()
-        members = self._members
+            members.note_status(await self.remote.server_status())
         return StoreStatus(
             engine=f"etcd {members.version}",
             revision=Revision(self.replica.revision),
@@ -345,7 +357,18 @@ class EtcdStore:
         self.replica.hub.tick(now=self.clock.now())
         self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
-    # -- told by its parts ---------------------------------------------------------------------
+    # -- for its parts, and told by them --------------------------------------------------------
+
+    async def _ask(self) -> int:
+        """The cluster's revision; on the way, whether it has forgotten more than we have."""
+        key, kept = self.prefix.text + b"\0", self.replica.state.compact_revision
+        try:
+            return await self.remote.newest_revision(key, timeout_s=ASK_S, at=kept)
+        except Compacted as error:
+            self.replica.compact(error.oldest)
+        except FutureRevision:
+            pass  # it was replaced by another; its revision says so
+        return await self.remote.newest_revision(key, timeout_s=ASK_S)
 
     def _history_lost(self, replaced: bool) -> None:
         for watch in list(self._watches):
@@ -357,6 +380,12 @@ class EtcdStore:
             self._feed.restart()
 
     def _went_back(self, revision: int) -> None:
+        _log.error(
+            "the cluster is at revision %d, and this node at %d: it was restored or replaced; "
+            "everything is read anew",
+            revision,
+            self.replica.revision,
+        )
         self._serving.newest = revision
         self._feed.begin_anew()
 

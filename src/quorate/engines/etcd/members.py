@@ -132,7 +132,12 @@ class Members:
     def _note_cluster(self, answered: list[StatusResponse]) -> None:
         newest = max(answered, key=lambda status: (status.raftTerm, status.raftIndex))
         self.leader = self._names.get(newest.leader, "") if newest.leader else ""
-        self.version = newest.version
-        self.size_bytes = max(status.dbSizeInUse or status.dbSize for status in answered)
-        self.size_bytes_max = newest.dbSizeQuota
+        self.note_status(newest)
         self.alarms = alarms_of([error for status in answered for error in status.errors])
+
+    def note_status(self, status: StatusResponse) -> None:
+        """What one member says of itself, taken for all."""
+        self.version = status.version
+        self.size_bytes = status.dbSizeInUse or status.dbSize
+        self.size_bytes_max = status.dbSizeQuota
+        self.alarms = alarms_of(status.errors)

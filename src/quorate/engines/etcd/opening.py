@@ -25,7 +25,7 @@ WAIT_S = 30.0
 _AGAIN_S = 0.5
 
 # A member that is silent is given up soon, for there are others.
-_OPTIONS = ChannelOptions(silence_s=5.0, answer_s=1.5, require_leader=True)
+_OPTIONS = ChannelOptions(connect_s=0.7, silence_s=5.0, answer_s=1.5, require_leader=True)
 
 
 @asynccontextmanager

@@ -53,6 +53,7 @@ class Replica:
         )
         # The first revision whose changes are known here.
         self._known_from = revision + 1
+        self._forgotten = 0  # by the cluster, as far as it told
         self._wake()
 
     @property
@@ -76,9 +77,10 @@ class Replica:
         self._forget_some()
 
     def compact(self, at: int) -> None:
-        """The cluster forgot what was before; so do we."""
-        if self.state.compact_revision < at <= self.state.revision:
-            self.state.compact(at)
+        """The cluster forgot what was before; so do we, as soon as we are there."""
+        self._forgotten = max(self._forgotten, at)
+        if self.state.compact_revision < self._forgotten <= self.state.revision:
+            self.state.compact(self._forgotten)
 
     def reached(self, revision: int) -> asyncio.Future[None] | None:
         """What to wait for until a revision is here; None if it is."""
@@ -110,6 +112,8 @@ class Replica:
 
     def _forget_some(self) -> None:
         state = self.state
+        if state.compact_revision < self._forgotten <= state.revision:
+            state.compact(self._forgotten)
         floor = state.revision - KEPT_REVISIONS
         if state.history_bytes > KEPT_BYTES:
             floor = max(floor, (state.compact_revision + state.revision) // 2)

@@ -128,14 +128,14 @@ class Serving:
     async def _answer(self, asked_for: asyncio.Future[int] | None) -> None:
         """Ask until there is an answer, or there is reason to doubt that one will come."""
         while True:
-            asked_at = self._clock.now()
+            asked_at, known = self._clock.now(), self._applied()
             try:
                 revision = await self._ask()
-                if revision < self._applied():
+                if revision < known:
                     self._went_back(revision)
                     raise Unavailable(
-                        f"the cluster is at revision {revision} and was at {self._applied()} before: "
-                        "it was restored or replaced"
+                        f"the cluster is at revision {revision} and was at {known} before: it was "
+                        "restored or replaced"
                     )
                 self.note(revision)
                 if not self.is_serving:

@@ -38,7 +38,7 @@ class EtcdWatch:
         self._here: EmbeddedWatch | None = None
         self._there: RemoteWatch | None = None
         self._revision = Revision(0)
-        self._progress_wanted = False
+        self._progress_wanted = self._entered = False
         self._history_lost = self._replaced = False
         self._make_here(self._after)  # so that a wrong option is told where it is given
 
@@ -57,8 +57,12 @@ class EtcdWatch:
             stream.request_progress()
 
     async def __aenter__(self) -> Self:
-        if self._after is None:
-            # The newest there is, anywhere; a node that cannot know goes on from what it has.
+        if self._entered:
+            raise InvalidRequest("a watch can be entered once. Make another with store.watch().")
+        self._entered = True
+        if self._after is None or self._after < self._store.replica.revision:
+            # The newest there is, anywhere, and whether the past is still kept.  A node that cannot
+            # know goes on from what it has.
             try:
                 await self._store.sync()
             except StoreClosed:

@@ -1,0 +1,121 @@
+"""A replica that is told a store's changes answers as that store does, from where it began."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.engines.embedded.leases import LeaseTable
+from quorate.engines.embedded.state import State
+from quorate.engines.etcd import replica as replica_module
+from quorate.engines.etcd.replica import Replica
+from quorate.errors import Compacted
+from quorate.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
+from quorate.store.rules import Limits
+
+_KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
+_WRITES = st.one_of(
+    st.builds(Put, _KEYS, st.binary(max_size=2)),
+    st.builds(Delete, _KEYS),
+    st.builds(lambda: Txn((), (Put(b"a", b"x"), Delete(b"b"), Put(b"c", b"y")))),
+    st.builds(lambda: Delete(KeyRange(b"b", None))),
+)
+
+
+def _write(state: State, op: Put | Delete | Txn) -> None:
+    if isinstance(op, Put):
+        state.put(op)
+    elif isinstance(op, Delete):
+        state.delete(op)
+    else:
+        state.txn(op)
+
+
+@given(st.lists(_WRITES, max_size=8), st.lists(_WRITES, max_size=20))
+def test_replica_answers_as_the_store_does(
+    before: list[Put | Delete | Txn], after: list[Put | Delete | Txn]
+) -> None:
+    state = State(LeaseTable(now=0.0))
+    for op in before:
+        _write(state, op)
+    began = state.revision
+    replica = Replica(Limits())
+    replica.begin(state.page(None, 100, at=began), revision=began)
+    for op in after:
+        _write(state, op)
+    for revision in range(began + 1, state.revision + 1):
+        replica.apply(revision, state.changes(revision))
+    assert replica.revision == state.revision
+    for at in range(began, state.revision + 1):
+        asked = Range(KeyRange.everything(), at=at)
+        newest = state.revision
+        assert replica.state.range(asked, newest=newest) == state.range(asked, newest=newest)
+    for revision in range(replica.known_from, state.revision + 1):
+        assert replica.state.changes(revision) == state.changes(revision)
+        for kv in state.changes(revision):
+            assert replica.state.before(kv) == state.before(kv)
+
+
+def _put(key: bytes, revision: int) -> KeyValue:
+    return KeyValue(key, b"v", revision, revision, 1)
+
+
+def test_revisions_of_others_are_passed_over() -> None:
+    replica = Replica(Limits())
+    replica.begin([], revision=5)
+    replica.apply(9, (_put(b"a", 9),))
+    replica.apply(9, (_put(b"b", 9),))  # told again, after a lost connection
+    replica.apply(12, ())
+    assert (replica.revision, replica.state.keys_count) == (12, 1)
+    assert replica.state.range(Range(b"a", at=8), newest=12).count == 0
+    assert [len(replica.state.changes(each)) for each in range(6, 13)] == [0, 0, 0, 1, 0, 0, 0]
+
+
+async def test_who_waits_is_woken_in_turn() -> None:
+    replica = Replica(Limits())
+    replica.begin([], revision=1)
+    assert replica.reached(1) is None
+    first, second = replica.reached(2), replica.reached(4)
+    assert first is not None
+    assert second is not None
+    replica.apply(2, (_put(b"a", 2),))
+    assert (first.done(), second.done()) == (True, False)
+    replica.apply(5, ())
+    assert second.done()
+    assert not replica.is_awaited
+
+
+async def test_who_gave_up_is_not_awaited_for() -> None:
+    replica = Replica(Limits())
+    replica.begin([], revision=1)
+    waiter = replica.reached(3)
+    assert waiter is not None
+    waiter.cancel()
+    await asyncio.sleep(0)
+    assert not replica.is_awaited
+
+
+def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "KEPT_REVISIONS", 50)
+    replica = Replica(Limits())
+    replica.begin([], revision=1)
+    for revision in range(2, 1002):
+        replica.apply(revision, (KeyValue(b"k", b"v%d" % revision, 2, revision, revision - 1),))
+    state = replica.state
+    assert state.range(Range(b"k", at=960), newest=1001).kvs[0].value == b"v960"
+    assert replica.known_from >= 900
+    with pytest.raises(Compacted):
+        state.range(Range(b"k", at=500), newest=1001)
+    assert state.history_bytes < 200 * 100
+
+
+def test_history_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica_module, "KEPT_BYTES", 100_000)
+    replica = Replica(Limits())
+    replica.begin([], revision=1)
+    for revision in range(2, 1002):
+        replica.apply(revision, (KeyValue(b"k", b"v" * 1000, 2, revision, revision - 1),))
+    assert replica.state.history_bytes < 300_000
