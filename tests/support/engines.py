@@ -191,7 +191,7 @@ ENGINES = (
     # Its store's time is the test's, but the client's is the machine's: progress after a while, say.
     EngineKind("remote", _remote, lacks=frozenset({Capability.REOPEN, Capability.CLOCK})),
     EngineKind("remote-etcd35", _on_etcd("3.5"), lacks=_ETCD_LACKS),
-    EngineKind("etcd", _replica_of_etcd("3.4"), lacks=_REPLICA_LACKS),
+    EngineKind("etcd", _replica_of_etcd("3.4"), lacks=_REPLICA_LACKS, is_thorough=True),
     EngineKind("cell", _cell_on_etcd("3.4"), lacks=_REPLICA_LACKS),
     *(
         # The same again on an older etcd, where time is no object.

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
 
 from quorate.client.losses import AnswerUnreadable, CallLost
 from quorate.errors import QuorateError
@@ -22,7 +23,10 @@ from quorate.wire.http2 import ErrorCode, HeaderBlock
 if TYPE_CHECKING:
     from quorate.client.channel import Channel
 
-__all__ = ["StreamCall", "UnaryCall"]
+__all__ = ["Called", "OnAnswer", "StreamCall", "UnaryCall"]
+
+# The answer, or what went wrong.
+OnAnswer: TypeAlias = Callable[[bytes | None, BaseException | None], None]
 
 
 def _loss_by_reset(code: int) -> CallLost:
@@ -30,6 +34,27 @@ def _loss_by_reset(code: int) -> CallLost:
         return CallLost("the server did not take the request", left=False)
     name = ErrorCode(code).name if code in ErrorCode.__members__.values() else str(code)
     return CallLost(f"the server reset the stream ({name})", left=True)
+
+
+class Called:
+    """As much of a future as a call needs, for who wants to be called instead of waiting."""
+
+    __slots__ = ("_done", "_on_answer")
+
+    def __init__(self, on_answer: OnAnswer) -> None:
+        self._on_answer = on_answer
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, answer: bytes) -> None:
+        self._done = True
+        self._on_answer(answer, None)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._done = True
+        self._on_answer(None, error)
 
 
 class UnaryCall:
@@ -44,7 +69,7 @@ class UnaryCall:
         *,
         began: float,
         deadline: float,
-        result: asyncio.Future[bytes],
+        result: asyncio.Future[bytes] | Called,
     ) -> None:
         self.head, self.payload = head, payload
         self.began, self.deadline, self.result = began, deadline, result

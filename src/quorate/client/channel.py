@@ -20,7 +20,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import cast
 
-from quorate.client.calls import StreamCall, UnaryCall
+from quorate.client.calls import Called, OnAnswer, StreamCall, UnaryCall
 from quorate.client.losses import CallLost, DeadlinePassed, NotReached
 from quorate.client.urls import Address
 from quorate.errors import QuorateError, StoreClosed, Unavailable
@@ -175,11 +175,36 @@ class Channel(asyncio.Protocol):
             result=self._loop.create_future(),
         )
         self._start(call)
+        assert isinstance(call.result, asyncio.Future)
         try:
             return await call.result
         except asyncio.CancelledError:
             self._give_up(call)
             raise
+
+    def begin(
+        self,
+        path: str,
+        payload: bytes,
+        *,
+        timeout_s: float,
+        token: str | None,
+        on_answer: OnAnswer,
+    ) -> None:
+        """`unary` for who does not wait: `on_answer` is called once, after this has returned."""
+        now = self._loop.time()
+        call = UnaryCall(
+            self._head(path, timeout_s, token),
+            payload,
+            deadline=now + timeout_s,
+            began=now,
+            result=Called(on_answer),
+        )
+        if self.usable and not self._waiting and self._has_room():
+            self._send(call)
+            self._tick_soon()
+        else:
+            self._loop.call_soon(self._start, call)
 
     def stream(self, path: str, *, token: str | None = None) -> StreamCall:
         """Open a call that goes on until one side ends it.  Raises `CallLost`."""

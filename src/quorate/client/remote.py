@@ -22,6 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Unpack
 
 from quorate.client.asking import Asking, Kind
+from quorate.client.beginning import Beginning
 from quorate.client.channel import Channel, ChannelOptions, connect
 from quorate.client.endpoints import Endpoints
 from quorate.client.explaining import Explaining
@@ -93,7 +94,7 @@ from quorate.wire.etcd import rpc
 from quorate.wire.grpc import GrpcError, StatusCode
 from quorate.wire.quorate import RevisionAtRequest, RevisionAtResponse
 
-__all__ = ["TIMEOUT_S", "RemoteStore", "alarms_of", "open_remote"]
+__all__ = ["NO_LIMITS", "TIMEOUT_S", "RemoteStore", "alarms_of", "open_remote"]
 
 TIMEOUT_S = 5.0
 
@@ -111,7 +112,7 @@ _AGE_MS_MAX = 2**62
 
 # Whatever limits there are, they are the server's.  The longest time to live is part of the protocol.
 _ANY = 2**62
-_NO_LIMITS = Limits(request_bytes_max=_ANY, key_bytes_max=_ANY, txn_ops_max=_ANY, lease_ttl_min_s=0.0)
+NO_LIMITS = Limits(request_bytes_max=_ANY, key_bytes_max=_ANY, txn_ops_max=_ANY, lease_ttl_min_s=0.0)
 _HASH_PAGE_KEYS = 500
 
 
@@ -137,7 +138,7 @@ async def open_remote(
         timeout_s=timeout_s,
         clock=clock or SystemClock(),
         rng=random.Random(),
-        limits=limits or _NO_LIMITS,
+        limits=limits or NO_LIMITS,
         options=options or ChannelOptions(),
     )
     try:
@@ -166,6 +167,7 @@ class RemoteStore:
         endpoints = Endpoints(target.addresses, dial=self._dialling.dial, rng=rng, clock=clock)
         signing_in = SigningIn(target.user, target.password, timeout_s=timeout_s)
         self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
+        self.begin = Beginning(self._asking).begin
         self._upkeep = Upkeep(self._asking, dial=self._dialling.dial)
         self._explaining = Explaining(self._asking, self._upkeep)
         self._keeper = LeaseKeeper()
@@ -370,9 +372,7 @@ class RemoteStore:
                 error, lease, what, write=kind is not Kind.READ
             ) from error
 
-    async def newest_revision(
-        self, key: bytes, *, timeout_s: float, at: int | None = None
-    ) -> Revision:
+    async def newest_revision(self, key: bytes, *, timeout_s: float, at: int | None = None) -> Revision:
         """The revision of a linearizable read that is asked for now, and not of any before.
 
         With `at` it also says whether that revision can still be read: raises `Compacted`,

@@ -1,5 +1,5 @@
 """The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes`,
-`InProcess` and `OnCluster`, which some keep as well.
+`Begins`, `InProcess` and `OnCluster`, which some keep as well.
 
 What holds for every implementation
     * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
@@ -41,6 +41,7 @@ from quorate.store.model import (
 )
 
 __all__ = [
+    "Begins",
     "Follower",
     "Following",
     "InProcess",
@@ -269,11 +270,8 @@ class Following(Protocol):
 
 
 @runtime_checkable
-class InProcess(Protocol):
-    """A store whose state is in this process: a write begins in the call, a follower is called in turn.
-
-    No task, no future and no buffer is between such a store and a face that asks it much.
-    """
+class Begins(Protocol):
+    """A store that takes a write in the call, and calls when it is done: no task, no future between."""
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         """`Store.put` or `Store.txn` with a call at the end instead of a wait.
@@ -283,6 +281,11 @@ class InProcess(Protocol):
         wrong with the request itself.
         """
         ...
+
+
+@runtime_checkable
+class InProcess(Begins, Protocol):
+    """A store whose state is in this process: a follower is called in the turn of the commit itself."""
 
     def follow(self, keys: KeyRange, *, after: int, follower: Follower) -> Following:
         """Tell a follower of every change after a revision; what happened already, before it returns.

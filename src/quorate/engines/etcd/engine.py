@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from typing import Unpack
 
+from quorate.client.beginning import NotApplied
 from quorate.client.remote import RemoteStore
 from quorate.client.watching import RemoteWatch
 from quorate.clock import Clock
@@ -29,7 +31,7 @@ from quorate.engines.embedded.streams import EmbeddedWatch
 from quorate.engines.etcd.feed import Feed
 from quorate.engines.etcd.members import Members
 from quorate.engines.etcd.prefix import Prefix
-from quorate.engines.etcd.replica import Replica
+from quorate.engines.etcd.replica import Reached, Replica
 from quorate.engines.etcd.serving import ASK_S, Serving
 from quorate.engines.etcd.watching import EtcdWatch
 from quorate.errors import (
@@ -40,7 +42,7 @@ from quorate.errors import (
     StoreClosed,
     Unavailable,
 )
-from quorate.store.api import PutOptions, RangeOptions, WatchOptions
+from quorate.store.api import OnDone, PutOptions, RangeOptions, WatchOptions
 from quorate.store.digest import Digest
 from quorate.store.model import (
     ClusterHealth,
@@ -69,6 +71,7 @@ from quorate.store.rules import (
     check_put,
     check_range,
     check_txn,
+    is_plain,
     writes,
 )
 
@@ -114,9 +117,11 @@ class EtcdStore:
         self._ticking: asyncio.TimerHandle | None = None
         self._closed = False
         self._leases_count = 0
+        self._late: deque[tuple[float, Reached]] = deque()  # in the order of their deadlines
+        self._asking_again: set[asyncio.Task[None]] = set()
         self._serving.subscribe(lambda _: self._members.look_again())
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Read everything, then follow.  Raises `Unavailable` if the cluster cannot be asked."""
         await self._feed.begin()
         self._feed.start()
@@ -134,6 +139,9 @@ class EtcdStore:
         await self._members.stop()
         await self._serving.stop()
         await self._feed.stop()
+        for task in [*self._asking_again]:
+            task.cancel()
+            await asyncio.wait([task])
         for watch in list(self._watches):
             watch.store_closed()
 
@@ -242,10 +250,20 @@ class EtcdStore:
     # -- writing -------------------------------------------------------------------------------
 
     async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        check_put(Put(key, value, **options), self.limits)
+        return await self._put(Put(key, value, **options))
+
+    async def _put(self, op: Put) -> PutResult:
+        check_put(op, self.limits)
         self._check_serving()
         try:
-            result = await self.remote.put(self.prefix.text + key, value, **options)
+            result = await self.remote.put(
+                self.prefix.text + op.key,
+                op.value,
+                lease=op.lease,
+                prev_kv=op.prev_kv,
+                ignore_value=op.ignore_value,
+                ignore_lease=op.ignore_lease,
+            )
         except KeyNotFound as error:
             raise KeyNotFound(self.prefix.key(error.key)) from None
         await self._reach_written(result.revision)
@@ -275,6 +293,81 @@ class EtcdStore:
         await self._reach_written(result.revision)
         return self.prefix.txn_result(result)
 
+    def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
+        """See `store.api.Begins`."""
+        outward: Put | Txn
+        if isinstance(op, Put):
+            check_put(op, self.limits)
+            outward = self.prefix.put(op)
+        else:
+            if not is_plain(op, self.limits) or not op.then:
+                return False
+            outward = self.prefix.txn(op)
+        self._check_serving()
+
+        def answered(result: PutResult | TxnResult | None, error: BaseException | None) -> None:
+            if result is None:
+                assert error is not None
+                if isinstance(error, NotApplied):
+                    self._ask_again(op, on_done)
+                else:
+                    on_done(None, error)
+            elif result.revision <= self.replica.revision:
+                on_done(self._inward(result), None)
+            else:
+                self._answer_later(result, on_done)
+
+        return self.remote.begin(outward, answered)
+
+    def _inward(self, result: PutResult | TxnResult) -> PutResult | TxnResult:
+        if isinstance(result, PutResult):
+            return self.prefix.put_result(result)
+        return self.prefix.txn_result(result)
+
+    def _answer_later(self, result: PutResult | TxnResult, on_done: OnDone) -> None:
+        """When the replica has it."""
+        revision = result.revision
+        self._serving.note(revision)
+
+        def reached(error: BaseException | None) -> None:
+            if error is None:
+                on_done(self._inward(result), None)
+            else:
+                on_done(None, _applied_elsewhere(revision, error))
+
+        waiter = Reached(reached)
+        self._feed.when_reached(revision, waiter)
+        self._late.append((self.clock.now() + self._timeout_s, waiter))
+
+    def _ask_again(self, op: Put | Txn, on_done: OnDone) -> None:
+        """The long way: it did not happen, and whether it can is to be found out, or why not."""
+
+        async def ask() -> None:
+            result: PutResult | TxnResult
+            try:
+                if isinstance(op, Put):
+                    result = await self._put(op)
+                else:
+                    result = await self.txn(op)
+            except asyncio.CancelledError:
+                on_done(None, StoreClosed())
+                raise
+            except Exception as error:  # noqa: BLE001 (told to who asked, whatever it is)
+                on_done(None, error)
+            else:
+                on_done(result, None)
+
+        task = asyncio.create_task(ask(), name="quorate-ask-again")
+        self._asking_again.add(task)
+        task.add_done_callback(self._asking_again.discard)
+
+    def _give_up_late(self, now: float) -> None:
+        late = self._late
+        while late and (late[0][0] <= now or late[0][1].done()):
+            waiter = late.popleft()[1]
+            if not waiter.done():
+                waiter.set_exception(self._behind())
+
     async def compact(self, at: int) -> None:
         self._check_serving()
         await self.remote.compact(at)
@@ -287,10 +380,7 @@ class EtcdStore:
         try:
             await self.reach(revision)
         except Unavailable as error:
-            raise Indeterminate(
-                f"the cluster took it at revision {revision}, but this node has not caught up: {error} "
-                "Do not write it again."
-            ) from error
+            raise _applied_elsewhere(revision, error) from error
 
     async def reach(self, revision: int) -> None:
         """Returns when the replica has a revision; raises `Unavailable` when that takes too long."""
@@ -354,7 +444,9 @@ class EtcdStore:
         self._streams.discard(stream)
 
     def _tick(self) -> None:
-        self.replica.hub.tick(now=self.clock.now())
+        now = self.clock.now()
+        self.replica.hub.tick(now=now)
+        self._give_up_late(now)
         self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
     # -- for its parts, and told by them --------------------------------------------------------
@@ -402,3 +494,10 @@ class EtcdStore:
             f"this node is at revision {self.replica.revision} and the cluster at "
             f"{self._serving.newest}: it did not catch up within {self._timeout_s:g} s."
         )
+
+
+def _applied_elsewhere(revision: int, error: BaseException) -> Indeterminate:
+    return Indeterminate(
+        f"the cluster took it at revision {revision}, but this node has not caught up: {error} "
+        "Do not write it again."
+    )

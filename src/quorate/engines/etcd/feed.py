@@ -23,7 +23,7 @@ from quorate.client.remote import RemoteStore
 from quorate.client.watching import RemoteWatch
 from quorate.clock import Clock
 from quorate.engines.etcd.prefix import Prefix
-from quorate.engines.etcd.replica import Replica
+from quorate.engines.etcd.replica import Reached, Replica
 from quorate.errors import Compacted, QuorateError, StoreClosed, Unavailable
 from quorate.store.model import KeyRange, KeyValue, Revision
 
@@ -89,6 +89,12 @@ class Feed:
             if self._nudge is None:
                 self._nudge = self._loop.call_later(_NUDGE_S, self._ask_progress)
             await waiter
+
+    def when_reached(self, revision: int, reached: Reached) -> None:
+        """Call it when the replica has a revision that it has not yet."""
+        self._replica.when_reached(revision, reached)
+        if self._nudge is None:
+            self._nudge = self._loop.call_later(_NUDGE_S, self._ask_progress)
 
     def begin_anew(self) -> None:
         """The cluster is not the one it was: nothing that is here can be believed."""

@@ -6,8 +6,10 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from quorate.client.channel import ChannelOptions
-from quorate.client.remote import TIMEOUT_S, open_remote
+from quorate.client.remote import NO_LIMITS, TIMEOUT_S, open_remote
 from quorate.client.urls import Target, parse_url
 from quorate.clock import Clock, SystemClock
 from quorate.engines.etcd.engine import EtcdStore
@@ -26,6 +28,12 @@ _AGAIN_S = 0.5
 
 # A member that is silent is given up soon, for there are others.
 _OPTIONS = ChannelOptions(connect_s=0.7, silence_s=5.0, answer_s=1.5, require_leader=True)
+
+# The one watch that feeds the replica.  Over these it is given up and made anew from etcd's history,
+# which costs etcd more than it costs us to keep what came.
+_BUFFERS = msgspec.structs.replace(
+    NO_LIMITS, watch_buffer_events_max=100_000, watch_buffer_bytes_max=64 * 1024**2
+)
 
 
 @asynccontextmanager
@@ -46,10 +54,12 @@ async def open_etcd(
     """
     clock = clock or SystemClock()
     limits = limits or Limits()
-    async with open_remote(target, timeout_s=timeout_s, clock=clock, options=_OPTIONS) as remote:
+    async with open_remote(
+        target, timeout_s=timeout_s, clock=clock, limits=_BUFFERS, options=_OPTIONS
+    ) as remote:
         store = EtcdStore(remote, prefix, limits=limits, clock=clock, timeout_s=timeout_s)
         try:
-            await _begin(store, target, clock, wait_s)
+            await _start(store, target, clock, wait_s)
             yield store
         finally:
             await store.close()
@@ -70,12 +80,12 @@ def parse_engine_url(url: str) -> tuple[Target, bytes]:
     return parse_url(f"{scheme}{separator}{hosts}{mark}{query}"), prefix
 
 
-async def _begin(store: EtcdStore, target: Target, clock: Clock, wait_s: float) -> None:
+async def _start(store: EtcdStore, target: Target, clock: Clock, wait_s: float) -> None:
     deadline = clock.now() + wait_s
     reported = ""
     while True:
         try:
-            await store.begin()
+            await store.start()
             return
         except Unavailable as error:
             if clock.now() >= deadline:

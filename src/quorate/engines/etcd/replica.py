@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.state import Changes, State
@@ -22,7 +22,7 @@ from quorate.engines.embedded.watches import WatchHub
 from quorate.store.model import KeyValue
 from quorate.store.rules import Limits
 
-__all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Replica"]
+__all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Reached", "Replica"]
 
 KEPT_REVISIONS = 10_000
 KEPT_BYTES = 64 * 1024**2
@@ -31,12 +31,33 @@ KEPT_BYTES = 64 * 1024**2
 _TRIM_REVISIONS = 16
 
 
+class Reached:
+    """As much of a future as waiting for a revision needs, for who wants to be called."""
+
+    __slots__ = ("_done", "_on_reached")
+
+    def __init__(self, on_reached: Callable[[BaseException | None], None]) -> None:
+        self._on_reached = on_reached
+        self._done = False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, _: None) -> None:
+        self._done = True
+        self._on_reached(None)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._done = True
+        self._on_reached(error)
+
+
 class Replica:
     """The contents of the store as far as this node has been told."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._waiters: list[tuple[int, int, asyncio.Future[None] | Reached]] = []
         self._order = itertools.count()
         self.begin([], revision=0)
 
@@ -89,6 +110,10 @@ class Replica:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiters, (revision, next(self._order), waiter))
         return waiter
+
+    def when_reached(self, revision: int, reached: Reached) -> None:
+        """Call it when a revision is here, which it is not yet."""
+        heapq.heappush(self._waiters, (revision, next(self._order), reached))
 
     @property
     def is_awaited(self) -> bool:
