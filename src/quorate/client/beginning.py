@@ -3,8 +3,6 @@
 For a node that passes on thousands of writes a second.  Only the way of a write that succeeds is here,
 and what is told of one whose outcome is not known.  Whatever surely did not happen is handed back as
 `NotApplied`: to be asked again the long way (`Asking`), which knows what to do about it.
-
-Measured, a put through a node's etcd face, 100 clients: see `engines.etcd.engine.EtcdStore.begin`.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from quorate.client.calls import OnAnswer
 from quorate.client.details import describe
 from quorate.client.faults import Reason, error_of, indeterminate, reason_of
 from quorate.client.losses import AnswerUnreadable, CallLost
+from quorate.client.quick import put_revision
 from quorate.client.translate import put_request, put_result, txn_request, txn_result
 from quorate.errors import ProtocolError, QuorateError, StoreClosed
-from quorate.store.model import Put, PutResult, Txn, TxnResult
+from quorate.store.model import Put, PutResult, Revision, Txn, TxnResult
 from quorate.wire.etcd import rpc
 from quorate.wire.grpc import GrpcError
 
@@ -74,7 +73,9 @@ def _answered(op: Put | Txn, on_result: OnResult) -> OnAnswer:
             return
         result: PutResult | TxnResult
         try:
-            if isinstance(op, Put):
+            if isinstance(op, Put) and (revision := put_revision(answer)) is not None:
+                result = PutResult(Revision(revision))
+            elif isinstance(op, Put):
                 result = put_result(rpc.PutResponse.decode(answer))
             else:
                 result = txn_result(rpc.TxnResponse.decode(answer))

@@ -14,6 +14,7 @@ nothing away).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import ssl
@@ -168,7 +169,9 @@ class RemoteStore:
         signing_in = SigningIn(target.user, target.password, timeout_s=timeout_s)
         self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
         self.begin = Beginning(self._asking).begin
-        self._upkeep = Upkeep(self._asking, dial=self._dialling.dial)
+        # How a server is doing it can tell without a leader, too.
+        asked_alone = dataclasses.replace(options, require_leader=False)
+        self._upkeep = Upkeep(self._asking, dial=_Dialling(target, tls, asked_alone).dial)
         self._explaining = Explaining(self._asking, self._upkeep)
         self._keeper = LeaseKeeper()
         self._watches = WatchHub(

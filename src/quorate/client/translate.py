@@ -42,9 +42,10 @@ from quorate.wire.etcd import kv as wire_kv
 from quorate.wire.etcd import rpc
 
 __all__ = [
+    "by_revision",
     "delete_request",
     "delete_result",
-    "events_by_revision",
+    "events_of",
     "grant_result",
     "lease_status",
     "put_request",
@@ -295,24 +296,29 @@ def lease_status(answer: rpc.LeaseTimeToLiveResponse) -> LeaseStatus:
     )
 
 
-def events_by_revision(events: Iterable[wire_kv.Event]) -> Iterator[tuple[int, list[Event]]]:
-    """Events as the store tells them, those of each revision together; they arrive in that order."""
+def events_of(events: Iterable[wire_kv.Event]) -> list[Event]:
+    """Events as the store tells them."""
+    return [_event(event) for event in events]
+
+
+def by_revision(events: Iterable[Event]) -> Iterator[tuple[int, list[Event]]]:
+    """Those of each revision together; they arrive in that order."""
     together: list[Event] = []
     revision = 0
-    for wire_event in events:
-        kv = wire_event.kv
-        if kv is None:
-            raise ProtocolError("the server told of a change of no key")
-        if kv.mod_revision != revision:
+    for event in events:
+        if event.kv.mod_revision != revision:
             if together:
                 yield revision, together
-            together, revision = [], kv.mod_revision
-        together.append(_event(wire_event, kv))
+            together, revision = [], event.kv.mod_revision
+        together.append(event)
     if together:
         yield revision, together
 
 
-def _event(event: wire_kv.Event, kv: wire_kv.KeyValue) -> Event:
+def _event(event: wire_kv.Event) -> Event:
+    kv = event.kv
+    if kv is None:
+        raise ProtocolError("the server told of a change of no key")
     if event.type == wire_kv.EventType.DELETE:
         now = KeyValue(kv.key, b"", 0, kv.mod_revision, 0)
     else:

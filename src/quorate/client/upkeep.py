@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from quorate.client.asking import Asking, Kind
 from quorate.client.calls import StreamCall
+from quorate.client.cell_health import CellHealth, ask_cell_health
 from quorate.client.channel import Channel
 from quorate.client.endpoints import Dial
 from quorate.client.faults import error_of
@@ -21,8 +22,11 @@ from quorate.client.urls import Address
 from quorate.errors import DataError, QuorateError, Unavailable
 from quorate.wire.etcd.maintenance import (
     Member,
+    MemberAddRequest,
+    MemberAddResponse,
     MemberListRequest,
     MemberListResponse,
+    MemberRemoveRequest,
     SnapshotRequest,
     SnapshotResponse,
     StatusRequest,
@@ -35,6 +39,8 @@ __all__ = ["EndpointStatus", "Upkeep"]
 _STATUS = "/etcdserverpb.Maintenance/Status"
 _SNAPSHOT = "/etcdserverpb.Maintenance/Snapshot"
 _MEMBERS = "/etcdserverpb.Cluster/MemberList"
+_MEMBER_ADD = "/etcdserverpb.Cluster/MemberAdd"
+_MEMBER_REMOVE = "/etcdserverpb.Cluster/MemberRemove"
 
 # What is gathered before it goes to the disk, off the event loop.
 _WRITE_BYTES = 1024 * 1024
@@ -44,11 +50,15 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class EndpointStatus(msgspec.Struct, frozen=True):
-    """One server: how it does, or why it cannot be asked."""
+    """One server: how it does, or why it cannot be asked.
+
+    `cell` is there if it was asked for and the server is a Quorate node on a cluster.
+    """
 
     address: Address
     status: StatusResponse | None
     error: QuorateError | None = None
+    cell: CellHealth | None = None
 
 
 class Upkeep:
@@ -67,19 +77,45 @@ class Upkeep:
             channel.server_version = (await self._status_of(channel)).version
         return channel.server_version
 
-    async def endpoint_status(self) -> list[EndpointStatus]:
-        """How each of the servers is doing; all are asked at once, each on a connection of its own."""
+    async def endpoint_status(self, *, with_cell: bool = False) -> list[EndpointStatus]:
+        """How each of the servers is doing; all are asked at once, each on a connection of its own.
+
+        `with_cell` asks each as well how the cluster is that it stands on, if it stands on one.
+        """
         async with asyncio.TaskGroup() as group:
             tasks = [
-                group.create_task(self._endpoint(address))
+                group.create_task(self._endpoint(address, with_cell))
                 for address in self._asking.endpoints.addresses
             ]
         return [task.result() for task in tasks]
 
-    async def member_list(self) -> tuple[Member, ...]:
-        """The servers of the cluster, as they know each other."""
-        answer = await self._ask(_MEMBERS, MemberListRequest().encode(), "list of members")
+    async def member_list(self, *, linearizable: bool = False) -> tuple[Member, ...]:
+        """The servers of the cluster, as they know each other.
+
+        `linearizable` is for etcd 3.5 and newer; an older one answers with what it knows itself.
+        """
+        request = MemberListRequest(linearizable=linearizable).encode()
+        answer = await self._ask(_MEMBERS, request, "list of members")
         return tuple(MemberListResponse.decode(answer).members)
+
+    async def member_add(self, peer_urls: Sequence[str]) -> Member:
+        """Take a server into the cluster that is to be found at `peer_urls` and has not started yet.
+
+        Raises `Unavailable` or `Rejected` while the cluster is not healthy enough for that.
+        """
+        request = MemberAddRequest(peerURLs=tuple(peer_urls)).encode()
+        what = f"member_add({', '.join(peer_urls)})"
+        added = MemberAddResponse.decode(await self._ask(_MEMBER_ADD, request, what, Kind.WRITE)).member
+        assert added is not None
+        return added
+
+    async def member_remove(self, member_id: int) -> None:
+        """Take a server out of the cluster, for good: its id never comes back.
+
+        Raises `Unavailable` or `Rejected` while the others could not do without it.
+        """
+        request = MemberRemoveRequest(ID=member_id).encode()
+        await self._ask(_MEMBER_REMOVE, request, f"member_remove({member_id:x})", Kind.WRITE)
 
     async def snapshot(
         self, path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None
@@ -117,11 +153,11 @@ class Upkeep:
             stream.cancel()
             await writer.close()
 
-    async def _ask(self, path: str, payload: bytes, what: str) -> bytes:
+    async def _ask(self, path: str, payload: bytes, what: str, kind: Kind = Kind.READ) -> bytes:
         try:
-            return await self._asking.ask(path, payload, Kind.READ, what)
+            return await self._asking.ask(path, payload, kind, what)
         except GrpcError as error:
-            raise error_of(error, what, write=False) from error
+            raise error_of(error, what, write=kind is not Kind.READ) from error
 
     async def _status_of(self, channel: Channel) -> StatusResponse:
         timeout_s = self._asking.timeout_s
@@ -135,11 +171,19 @@ class Upkeep:
             raise error_of(error, "status", write=False) from error
         return StatusResponse.decode(answer)
 
-    async def _endpoint(self, address: Address) -> EndpointStatus:
+    async def _cell_of(self, channel: Channel) -> CellHealth | None:
+        timeout_s = self._asking.timeout_s
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        token = self._asking.signing_in.token
+        return await ask_cell_health(channel, timeout_s=timeout_s, deadline=deadline, token=token)
+
+    async def _endpoint(self, address: Address, with_cell: bool) -> EndpointStatus:
         try:
             channel = await self._dial(address)
             try:
-                return EndpointStatus(address, await self._status_of(channel))
+                status = await self._status_of(channel)
+                cell = await self._cell_of(channel) if with_cell else None
+                return EndpointStatus(address, status, cell=cell)
             finally:
                 await channel.close()
         except QuorateError as error:

@@ -27,6 +27,8 @@ from quorate.client.calls import StreamCall
 from quorate.client.channel import Channel
 from quorate.client.faults import Reason, error_of, may_try_again, reason_of, reason_of_text
 from quorate.client.losses import CallLost
+from quorate.client.quick import watch_events
+from quorate.client.translate import events_of
 from quorate.client.watch_proof import prove_progress
 from quorate.client.watching import RemoteWatch
 from quorate.errors import (
@@ -186,9 +188,13 @@ class WatchHub:
                 if any(watch.wants_progress for watch in self._watches):
                     self.ask_progress()
                 while True:
-                    response = rpc.WatchResponse.decode(await stream.receive())
+                    message = await stream.receive()
                     heard = True
-                    self._on_response(response)
+                    quick = watch_events(message)
+                    if quick is None:
+                        self._on_response(rpc.WatchResponse.decode(message))
+                    elif (watched := self._by_id.get(quick[0])) is not None:
+                        watched.on_events(quick[1], fragment=False)
             except StoreClosed as error:
                 self._fail_all(error)
             except CallLost as error:
@@ -270,7 +276,7 @@ class WatchHub:
         if watch is None:
             return  # it was left, or rests; what was on its way is not for anyone
         if response.events:
-            watch.on_events(response)
+            watch.on_events(events_of(response.events), fragment=response.fragment)
         elif response.header is not None:
             watch.on_progress(response.header.revision)
 

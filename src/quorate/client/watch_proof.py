@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from quorate.client.channel import Channel
 from quorate.client.faults import Reason, error_of, reason_of_text
-from quorate.client.translate import events_by_revision, watch_request
+from quorate.client.translate import by_revision, events_of, watch_request
 from quorate.client.watching import RemoteWatch
 from quorate.errors import Rejected, Unavailable
 from quorate.store.model import KeyRange
@@ -66,7 +66,7 @@ def _note(response: rpc.WatchResponse, behind: dict[RemoteWatch, int], newest: i
             )
         raise Unavailable(f"the watch of all keys ended: {said or response.compact_revision}")
     last = 0
-    for revision, events in events_by_revision(response.events):
+    for revision, events in by_revision(events_of(response.events)):
         last = revision
         if revision > newest:
             return True

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from quorate.client.translate import events_by_revision, watch_request
+from quorate.client.translate import by_revision, watch_request
 from quorate.errors import InvalidRequest, QuorateError, StoreClosed
 from quorate.store.model import Event, EventKind, KeyRange, Keys, Revision, WatchBatch
 from quorate.store.rules import as_range
@@ -145,8 +145,13 @@ class RemoteWatch:
         if self._entered is not None and not self._entered.done():
             self._entered.set_result(None)
 
-    def on_events(self, response: rpc.WatchResponse) -> None:
-        for revision, events in events_by_revision(response.events):
+    def on_events(self, told: list[Event], *, fragment: bool) -> None:
+        """`fragment`: of the last revision there may be more to come."""
+        if len(told) == 1 and not fragment and self._open is None:  # nearly always
+            self._open = (told[0].kv.mod_revision, told)
+            self._take_open()
+            return
+        for revision, events in by_revision(told):
             if self._open is not None and self._open[0] == revision:
                 self._open[1].extend(events)
                 continue
@@ -154,7 +159,7 @@ class RemoteWatch:
             if self.resting:
                 return
             self._open = (revision, events)
-        if not response.fragment:
+        if not fragment:
             self._take_open()
 
     def on_progress(self, revision: int) -> None:

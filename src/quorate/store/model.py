@@ -393,6 +393,7 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     lag: revisions the cluster is known to have and the replica has not.
     leader: the name of the member that leads, empty while none is known.
     role: what the member this node talks to is: "leader", "follower", "learner", or "unknown".
+    term: how often the cluster has begun to elect a leader; 0 if it is not known.
     warnings: what an operator has to know, one sentence each.
     """
 
@@ -405,3 +406,4 @@ class ClusterHealth(msgspec.Struct, frozen=True):
     role: str
     members: tuple[MemberHealth, ...] = ()
     warnings: tuple[str, ...] = ()
+    term: int = 0

@@ -26,6 +26,7 @@ __all__ = [
     "check_range",
     "check_txn",
     "is_plain",
+    "reads_serializably",
     "txn_bytes",
     "writes",
 ]
@@ -153,6 +154,14 @@ def writes(ops: tuple[Op, ...]) -> bool:
         elif not isinstance(op, Range):
             return True
     return False
+
+
+def reads_serializably(txn: Txn) -> bool:
+    """Whether every range in it would do with what a replica has."""
+    return all(
+        reads_serializably(op) if isinstance(op, Txn) else isinstance(op, Range) and op.serializable
+        for op in (*txn.then, *txn.otherwise)
+    ) and bool(txn.then or txn.otherwise)
 
 
 def _check_range_type(keys: object) -> None:

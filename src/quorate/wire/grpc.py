@@ -34,6 +34,7 @@ __all__ = [
     "parse_timeout_s",
     "read_request_head",
     "request_head",
+    "response_head",
     "status_from_headers",
     "status_trailers",
     "trailers_only",
@@ -192,6 +193,11 @@ _ACCEPTED = (b"grpc-accept-encoding", b"identity,gzip")
 # Stateless, so that every connection can send the same bytes.
 RESPONSE_HEAD = encode_headers(((b":status", b"200"), _CONTENT_TYPE))
 OK_TRAILERS = encode_headers(((b"grpc-status", b"0"),))
+
+
+def response_head(metadata: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """`RESPONSE_HEAD` with metadata; names in lower case."""
+    return encode_headers(((b":status", b"200"), _CONTENT_TYPE, *metadata))
 
 
 class RequestHead(msgspec.Struct, frozen=True):

@@ -3,16 +3,32 @@
 service History {
   rpc RevisionAt(RevisionAtRequest) returns (RevisionAtResponse);
 }
+
+service Cluster {
+  rpc Health(ClusterHealthRequest) returns (ClusterHealthResponse);
+}
+
+A server that stands on no cluster does not offer the second.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from quorate.wire.etcd.rpc import ResponseHeader
 from quorate.wire.protobuf import INT64, Field, Message
 
-__all__ = ["RevisionAtRequest", "RevisionAtResponse"]
+__all__ = [
+    "CLUSTER_HEALTH",
+    "ClusterHealthRequest",
+    "ClusterHealthResponse",
+    "ClusterMember",
+    "RevisionAtRequest",
+    "RevisionAtResponse",
+]
+
+CLUSTER_HEALTH = "/quorate.v1.Cluster/Health"
 
 
 class RevisionAtRequest(Message, kw_only=True):
@@ -26,3 +42,34 @@ class RevisionAtResponse(Message, kw_only=True):
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     revision: Annotated[int, Field(2, INT64)] = 0
+
+
+class ClusterHealthRequest(Message, kw_only=True):
+    """How is the cluster that this server stands on, as the server sees it?"""
+
+
+class ClusterMember(Message, kw_only=True):
+    """One member of the cluster; `error` says why it did not answer."""
+
+    name: Annotated[str, Field(1)] = ""
+    address: Annotated[str, Field(2)] = ""
+    version: Annotated[str, Field(3)] = ""
+    is_leader: Annotated[bool, Field(4)] = False
+    revision: Annotated[int, Field(5, INT64)] = 0
+    size_bytes: Annotated[int, Field(6, INT64)] = 0
+    error: Annotated[str, Field(7)] = ""
+
+
+class ClusterHealthResponse(Message, kw_only=True):
+    """`store.model.ClusterHealth` on the wire, and which engine it is of."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None
+    engine: Annotated[str, Field(2)] = ""
+    is_serving: Annotated[bool, Field(3)] = False
+    reason: Annotated[str, Field(4)] = ""
+    stale_ms: Annotated[int, Field(5, INT64)] = 0
+    lag: Annotated[int, Field(6, INT64)] = 0
+    leader: Annotated[str, Field(7)] = ""
+    role: Annotated[str, Field(8)] = ""
+    members: Annotated[Sequence[ClusterMember], Field(9)] = ()
+    warnings: Annotated[Sequence[str], Field(10)] = ()

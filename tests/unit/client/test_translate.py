@@ -162,12 +162,13 @@ def _event(revision: int, *, kind: wire_kv.EventType = wire_kv.EventType.PUT) ->
 
 def test_events_are_put_together_by_revision() -> None:
     events = [_event(revision) for revision in (2, 2, 3, 7, 7, 7)]
-    grouped = [(revision, len(group)) for revision, group in translate.events_by_revision(events)]
+    told = translate.events_of(events)
+    grouped = [(revision, len(group)) for revision, group in translate.by_revision(told)]
     assert grouped == [(2, 2), (3, 1), (7, 3)]
 
 
 def test_a_delete_event_is_one_whatever_else_it_carries() -> None:
-    ((_, (event,)),) = translate.events_by_revision([_event(2, kind=wire_kv.EventType.DELETE)])
+    (event,) = translate.events_of([_event(2, kind=wire_kv.EventType.DELETE)])
     assert event.kind is EventKind.DELETE
     assert event.kv.mod_revision == 2
 
@@ -176,7 +177,7 @@ def test_answers_that_are_none_are_refused() -> None:
     with pytest.raises(ProtocolError):
         translate.range_result(rpc.RangeResponse())
     with pytest.raises(ProtocolError):
-        list(translate.events_by_revision([wire_kv.Event()]))
+        translate.events_of([wire_kv.Event()])
     header = rpc.ResponseHeader(revision=2)
     with pytest.raises(ProtocolError):
         translate.txn_result(rpc.TxnResponse(header=header, responses=[rpc.ResponseOp()]))

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorate.client.translate import events_of
 from quorate.client.watch_hub import WatchHub, tells_the_truth
 from quorate.client.watching import RemoteWatch
 from quorate.errors import Compacted, InvalidRequest
@@ -65,38 +66,42 @@ def _response(*revisions: int, fragment: bool = False) -> rpc.WatchResponse:
     )
 
 
+def _tell(watch: RemoteWatch, response: rpc.WatchResponse) -> None:
+    watch.on_events(events_of(response.events), fragment=response.fragment)
+
+
 def _counts(batches: list[WatchBatch]) -> list[tuple[int, int]]:
     return [(batch.revision, len(batch.events)) for batch in batches]
 
 
 async def test_a_message_with_several_revisions_is_several_batches() -> None:
     watch = await _watch(_Hub())
-    watch.on_events(_response(2, 2, 3, 5, 5, 5))
+    _tell(watch, _response(2, 2, 3, 5, 5, 5))
     assert _counts(await take(watch, 3)) == [(2, 2), (3, 1), (5, 3)]
     assert (watch.revision, watch.received) == (5, 5)
 
 
 async def test_a_revision_in_fragments_is_one_batch_when_the_last_has_come() -> None:
     watch = await _watch(_Hub())
-    watch.on_events(_response(2, 3, 3, fragment=True))
-    watch.on_events(_response(3, 3, fragment=True))
+    _tell(watch, _response(2, 3, 3, fragment=True))
+    _tell(watch, _response(3, 3, fragment=True))
     assert watch.received == 2
-    watch.on_events(_response(3, 4))
+    _tell(watch, _response(3, 4))
     assert _counts(await take(watch, 3)) == [(2, 1), (3, 5), (4, 1)]
 
 
 async def test_fragments_of_a_lost_stream_are_forgotten() -> None:
     watch = await _watch(_Hub())
-    watch.on_events(_response(2, 3, 3, fragment=True))
+    _tell(watch, _response(2, 3, 3, fragment=True))
     assert watch.request().start_revision == 3
-    watch.on_events(_response(3, 3, 3))
+    _tell(watch, _response(3, 3, 3))
     assert _counts(await take(watch, 2)) == [(2, 1), (3, 3)]
 
 
 async def test_what_was_received_already_is_not_told_again() -> None:
     watch = await _watch(_Hub())
-    watch.on_events(_response(2, 3))
-    watch.on_events(_response(2, 3, 4))
+    _tell(watch, _response(2, 3))
+    _tell(watch, _response(2, 3, 4))
     assert _counts(await take(watch, 3)) == [(2, 1), (3, 1), (4, 1)]
 
 
@@ -124,7 +129,7 @@ def test_however_it_is_cut_and_however_little_room_there_is_all_of_it_is_told(
             while events and not watch.resting:
                 size = pieces.pop(0) if pieces else 3
                 piece, events = events[:size], events[size:]
-                watch.on_events(_response(*piece, fragment=bool(events)))
+                _tell(watch, _response(*piece, fragment=bool(events)))
             while watch._buffer:
                 heard += _counts([await anext(watch)])
         return heard
@@ -135,7 +140,7 @@ def test_however_it_is_cut_and_however_little_room_there_is_all_of_it_is_told(
 async def test_a_full_buffer_makes_it_rest_and_a_drained_one_go_on() -> None:
     hub = _Hub(events_max=4)
     watch = await _watch(hub)
-    watch.on_events(_response(2, 3, 4, 5, 6, 7))
+    _tell(watch, _response(2, 3, 4, 5, 6, 7))
     assert hub.resting == [5]
     await take(watch, 1)
     assert hub.went_on == []
@@ -154,7 +159,7 @@ async def test_from_now_is_after_the_newest_revision() -> None:
 async def test_progress_comes_after_what_waits_to_be_read() -> None:
     hub = _Hub()
     watch = await _watch(hub)
-    watch.on_events(_response(2, 3))
+    _tell(watch, _response(2, 3))
     watch.request_progress()
     assert hub.progress_asked == 1
     watch.on_progress(9)
@@ -165,7 +170,7 @@ async def test_progress_nobody_asked_for_moves_the_place_to_resume_and_tells_not
     watch = await _watch(_Hub())
     watch.on_progress(9)
     assert (watch.revision, watch.request().start_revision) == (9, 10)
-    watch.on_events(_response(12))
+    _tell(watch, _response(12))
     watch.on_progress(20)
     assert watch.revision == 9
     assert _counts(await take(watch, 1)) == [(12, 1)]
@@ -185,8 +190,8 @@ async def test_a_proof_holds_once_what_is_owed_was_received() -> None:
     watch.request_progress()
     watch.on_proof(9, owed=3)
     assert watch.wants_progress
-    watch.on_events(_response(2))
-    watch.on_events(_response(3))
+    _tell(watch, _response(2))
+    _tell(watch, _response(3))
     assert _counts(await take(watch, 3)) == [(2, 1), (3, 1), (9, 0)]
 
 
@@ -213,7 +218,7 @@ def test_whose_word_on_progress_is_taken(version: str, truth: bool) -> None:
 
 async def test_an_error_comes_after_what_was_received_and_stays() -> None:
     watch = await _watch(_Hub())
-    watch.on_events(_response(2))
+    _tell(watch, _response(2))
     watch.fail(Compacted(wanted=3, oldest=9))
     assert _counts(await take(watch, 1)) == [(2, 1)]
     for _ in range(2):

@@ -72,6 +72,7 @@ from quorate.store.rules import (
     check_range,
     check_txn,
     is_plain,
+    reads_serializably,
     writes,
 )
 
@@ -162,6 +163,7 @@ class EtcdStore:
             lag=max(serving.newest - self.replica.revision, 0),
             leader=self._members.leader,
             role=self._members.role,
+            term=self._members.term,
             members=self._members.all,
             warnings=self._members.warnings,
         )
@@ -279,7 +281,8 @@ class EtcdStore:
     async def txn(self, txn: Txn) -> TxnResult:
         check_txn(txn, self.limits)
         if not writes((txn,)):
-            await self.sync()
+            if not reads_serializably(txn):
+                await self.sync()
             state = self.replica.state
             try:
                 return state.read_txn(txn, newest=state.revision)

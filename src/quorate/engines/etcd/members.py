@@ -33,6 +33,7 @@ class Members:
         self._ids: dict[str, int] = {}
         self._faults_named: set[str] = set()
         self.cluster_id = 0
+        self.term = 0
         self.leader = ""
         self.version = ""
         self.size_bytes = 0
@@ -132,6 +133,7 @@ class Members:
     def _note_cluster(self, answered: list[StatusResponse]) -> None:
         newest = max(answered, key=lambda status: (status.raftTerm, status.raftIndex))
         self.leader = self._names.get(newest.leader, "") if newest.leader else ""
+        self.term = newest.raftTerm
         self.note_status(newest)
         self.alarms = alarms_of([error for status in answered for error in status.errors])
 

@@ -5,7 +5,7 @@ No framework: what is served here is a handful of fixed paths, and a framework c
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
 __all__ = ["AsgiApp", "Message", "Receive", "Scope", "Send", "header_values", "reply", "reply_text"]
@@ -23,15 +23,22 @@ def header_values(scope: Scope, name: bytes) -> list[str]:
 
 
 async def reply(
-    send: Send, status: int, body: bytes, *, content_type: bytes, allow: str | None = None
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    content_type: bytes,
+    allow: str | None = None,
+    more: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
-    """Send one response; `allow` says which method would have been right."""
+    """Send one response; `allow` says which method would have been right, `more` are more headers."""
     headers = [
         (b"content-type", content_type),
         (b"content-length", b"%d" % len(body)),
         # Nothing here is for a browser to guess at: values come from clients.
         (b"x-content-type-options", b"nosniff"),
         (b"cache-control", b"no-store"),
+        *more,
     ]
     if allow is not None:
         headers.append((b"allow", allow.encode("ascii")))

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from quorate.errors import ProtocolError, QuorateError
 from quorate.faces.etcd.faults import status_of
-from quorate.faces.etcd.methods import Streaming, Unary
+from quorate.faces.etcd.methods import Streaming, Unary, WithMetadata
 from quorate.wire.grpc import (
     OK_TRAILERS,
     RESPONSE_HEAD,
@@ -30,6 +30,7 @@ from quorate.wire.grpc import (
     RequestHead,
     StatusCode,
     frame,
+    response_head,
     status_trailers,
     trailers_only,
 )
@@ -302,11 +303,17 @@ class UnaryCall(_Handled):
             raise
         self._send(response)
 
-    def _send(self, response: Message) -> None:
+    def _send(self, response: Message | WithMetadata[Any]) -> None:
         host = self._host
-        answer = frame(response.encode())
+        head = RESPONSE_HEAD
+        if isinstance(response, WithMetadata):
+            head = response_head(response.metadata)
+            message: Message = response.response
+        else:
+            message = response
+        answer = frame(message.encode())
         if not self._gone:
-            host.http2.send_response(self.stream_id, RESPONSE_HEAD, answer, OK_TRAILERS)
+            host.http2.send_response(self.stream_id, head, answer, OK_TRAILERS)
             host.answered(len(answer))
         self._forget(StatusCode.OK)
         host.flush_soon()

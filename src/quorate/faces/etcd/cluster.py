@@ -1,5 +1,9 @@
 """etcd's Cluster service: a cluster of one, which is what this server is to etcd's clients.
 
+That is so on a cell too: a client that is told of members goes and speaks to them, and what it is to
+see, the keys under the cell's prefix and under their own names, it sees at nodes only.  Of the other
+nodes a node does not know; clients are given all their addresses.
+
 Differs from etcd: members are not added, removed or moved by clients.  What etcd refuses in a cluster
 of one is refused with its words; what it would do is unimplemented, with a text that says what to do.
 """
@@ -10,6 +14,7 @@ from urllib.parse import urlsplit
 
 from quorate.faces.etcd.header import Headers, Identity
 from quorate.faces.etcd.methods import Method, Unary
+from quorate.faces.etcd.standing import Standing
 from quorate.wire.etcd.maintenance import (
     Member,
     MemberAddRequest,
@@ -31,9 +36,10 @@ _URL_SCHEMES = ("http", "https", "unix", "unixs")
 
 
 class ClusterService:
-    def __init__(self, headers: Headers, identity: Identity) -> None:
+    def __init__(self, headers: Headers, identity: Identity, standing: Standing) -> None:
         self._headers = headers
         self._identity = identity
+        self._standing = standing
 
     def methods(self) -> list[Method]:
         service, route = "/etcdserverpb.Cluster/Member", "/v3/cluster/member/"
@@ -80,10 +86,12 @@ class ClusterService:
     async def add(self, request: MemberAddRequest) -> MemberAddResponse:
         if not request.peerURLs or not all(map(_is_peer_url, request.peerURLs)):
             raise GrpcError(StatusCode.INVALID_ARGUMENT, "etcdserver: given member URLs are invalid")
+        self._refuse_if_on_cluster("adding a member", "add")
         raise _fixed_membership()
 
     async def remove(self, request: MemberRemoveRequest) -> MemberRemoveResponse:
         self._check_member(request.ID)
+        self._refuse_if_on_cluster("removing a member", "remove")
         # The code is what etcd answers with too, though its own table has another for this text.
         raise GrpcError(
             StatusCode.UNKNOWN,
@@ -92,11 +100,16 @@ class ClusterService:
 
     async def update(self, request: MemberUpdateRequest) -> MemberUpdateResponse:
         self._check_member(request.ID)
+        self._refuse_if_on_cluster("changing a member", "update")
         raise _fixed_membership()
 
     async def promote(self, request: MemberPromoteRequest) -> MemberPromoteResponse:
         self._check_member(request.ID)
+        self._refuse_if_on_cluster("promoting a member", "promote")
         raise GrpcError(StatusCode.FAILED_PRECONDITION, "etcdserver: can only promote a learner member")
+
+    def _refuse_if_on_cluster(self, what: str, verb: str) -> None:
+        self._standing.refuse_if_on_cluster(what, f"member {verb}")
 
     def _check_member(self, id: int) -> None:
         if id != self._identity.member_id:

@@ -18,6 +18,8 @@ __all__ = ["FAULTS", "EtcdFault", "status_of"]
 
 Status = tuple[StatusCode, str]
 
+_COMPACTED = "etcdserver: mvcc: required revision has been compacted"
+
 
 class EtcdFault:
     """The faults the face finds by itself, before it asks the store.  Each call makes a new error."""
@@ -46,6 +48,11 @@ class EtcdFault:
     @staticmethod
     def sort_option() -> GrpcError:
         return _invalid("etcdserver: invalid sort option")
+
+    @staticmethod
+    def compacted() -> GrpcError:
+        # Of a revision before the first: every store has forgotten it.
+        return GrpcError(StatusCode.OUT_OF_RANGE, _COMPACTED)
 
     @staticmethod
     def lease_ttl_too_large() -> GrpcError:
@@ -78,10 +85,7 @@ FAULTS: dict[type[QuorateError], Status | Callable[[Any], Status]] = {
         "etcdserver: duplicate key given in txn request",
     ),
     errors.TooLarge: _too_large,
-    errors.Compacted: (
-        StatusCode.OUT_OF_RANGE,
-        "etcdserver: mvcc: required revision has been compacted",
-    ),
+    errors.Compacted: (StatusCode.OUT_OF_RANGE, _COMPACTED),
     errors.FutureRevision: (
         StatusCode.OUT_OF_RANGE,
         "etcdserver: mvcc: required revision is a future revision",

@@ -2,6 +2,9 @@
 
 As in etcd there is one answer for the whole server, under the empty name.  A server whose quota is used
 up is healthy to it, since reads and deletes work; one whose disk failed is not.
+
+Differs from etcd: a node that has lost its cluster is not serving.  Another node may have it still, and
+this is what a load balancer asks; etcd's members say that they serve as long as they run.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import AsyncIterator
 from quorate.clock import Clock
 from quorate.errors import Unavailable
 from quorate.faces.etcd.methods import Method, Send, Streaming, Unary
+from quorate.faces.etcd.standing import Standing
 from quorate.store.api import Store
 from quorate.store.model import Alarm
 from quorate.wire.etcd.health import HealthCheckRequest, HealthCheckResponse, ServingStatus
@@ -23,8 +27,9 @@ _LOOK_EVERY_S = 2.0
 
 
 class HealthService:
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, standing: Standing) -> None:
         self._store = store
+        self._standing = standing
         self._clock = clock
 
     def methods(self) -> list[Method]:
@@ -61,6 +66,9 @@ class HealthService:
             await self._clock.sleep(_LOOK_EVERY_S)
 
     async def _serving_status(self) -> ServingStatus:
+        cluster = self._standing.health
+        if cluster is not None and not cluster.is_serving:
+            return ServingStatus.NOT_SERVING
         try:
             status = await self._store.status()
         except Unavailable:

@@ -25,7 +25,7 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from quorate.errors import QuorateError
+from quorate.errors import QuorateError, Unavailable
 from quorate.faces.common.asgi import AsgiApp, Receive, Scope, Send, header_values, reply, reply_text
 from quorate.faces.common.host_guard import HostGuard
 from quorate.faces.common.origin_guard import OriginGuard
@@ -33,8 +33,8 @@ from quorate.faces.etcd.call_counts import CallCounts
 from quorate.faces.etcd.json_gateway import PREFIXES, JsonGateway
 from quorate.faces.etcd.methods import Method
 from quorate.faces.etcd.version import CLUSTER_VERSION, ETCD_VERSION
-from quorate.store.api import Store
-from quorate.store.model import Alarm, StoreStatus
+from quorate.store.api import OnCluster, Store
+from quorate.store.model import Alarm, ClusterHealth, StoreStatus
 
 if TYPE_CHECKING:
     from quorate.faces.etcd.metrics import Metrics
@@ -60,14 +60,21 @@ def make_http_app(
     host: str,
     counts: CallCounts,
     message_bytes_max: int = MESSAGE_BYTES_MAX,
+    guarded_methods: Mapping[str, Method] | None = None,
 ) -> AsgiApp:
     """The application; `host` is the one the server was told to listen on.
 
     A body may be as long as a message of `message_bytes_max` becomes in base64, and a little longer.
+    `guarded_methods` are the same methods for calls that want a leader.
     """
     app = _HttpApp(
         store,
-        JsonGateway(methods.values(), counts, body_bytes_max=message_bytes_max * 4 // 3 + 4096),
+        JsonGateway(
+            methods.values(),
+            counts,
+            body_bytes_max=message_bytes_max * 4 // 3 + 4096,
+            guarded_methods=(guarded_methods or methods).values(),
+        ),
         _metrics_of(methods, counts),
     )
     return HostGuard(OriginGuard(app), bound_host=host)
@@ -131,9 +138,11 @@ class _HttpApp:
 
     async def _health(self, scope: Scope, send: Send) -> None:
         query = _query(scope)
-        reason = await self._checks.alarms(excluded=query.get("exclude", ()))
+        serializable = query.get("serializable", [""])[0] == "true"
+        reason = None if serializable else self._checks.leader()
         if reason is None:
-            serializable = query.get("serializable", [""])[0] == "true"
+            reason = await self._checks.alarms(excluded=query.get("exclude", ()))
+        if reason is None:
             wrong = await self._checks.read(serializable=serializable)
             reason = None if wrong is None else f"RANGE ERROR:{wrong}"
         body = {"health": "true" if reason is None else "false", "reason": reason or ""}
@@ -147,7 +156,7 @@ class _HttpApp:
         metrics = await self._metrics()
         status, _ = await self._checks.status()
         accept = ",".join(header_values(scope, b"accept"))
-        text, content_type = metrics.expose(status, accept)
+        text, content_type = metrics.expose(status, self._checks.cluster, accept)
         await reply(send, 200, text, content_type=content_type.encode("ascii"))
 
 
@@ -186,6 +195,18 @@ class _Checks:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._on_cluster = store if isinstance(store, OnCluster) else None
+
+    @property
+    def cluster(self) -> ClusterHealth | None:
+        return None if self._on_cluster is None else self._on_cluster.health()
+
+    def leader(self) -> str | None:
+        """Whether there is one, in etcd's words; then why there is not."""
+        cluster = self.cluster
+        if cluster is None or cluster.is_serving:
+            return None
+        return f"RAFT NO LEADER: {cluster.reason}"
 
     async def status(self) -> tuple[StoreStatus | None, str | None]:
         """The status, or why there is none."""
@@ -194,6 +215,9 @@ class _Checks:
                 return await self._store.status(), None
         except TimeoutError:
             return None, _too_slow()
+        except Unavailable as error:
+            # A node without its cluster can still read: that is not for this to judge.
+            return None, None if self.leader() is not None else str(error)
         except QuorateError as error:
             return None, str(error)
 
@@ -228,8 +252,9 @@ class _Checks:
         return wrong
 
     async def non_learner(self) -> str | None:
-        """Always well: there are no learners here."""
-        return None
+        """The member a node talks to may be one; nobody else is."""
+        cluster = self.cluster
+        return "this node's member is a learner" if cluster and cluster.role == "learner" else None
 
 
 # Differs from etcd, which has no second: there, a disk that fails ends the process.

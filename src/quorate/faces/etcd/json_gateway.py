@@ -2,6 +2,7 @@
 
 A unary call is one object there and one back.  A stream is a line `{"result": ...}` for each response;
 its requests, if it takes several, are objects one after another, answered while more are being sent.
+A call that wants a leader says so with `Grpc-Metadata-hasleader: true`, as grpc-gateway has it.
 Errors are `{"error": ..., "code": ..., "message": ...}` with the HTTP status the gRPC code maps to;
 once a stream has begun, its error is a last line `{"error": {"grpc_code": ...}}`.
 
@@ -23,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar
 
@@ -39,7 +41,8 @@ from quorate.faces.etcd.json_codec import (
     encode_json,
     too_large,
 )
-from quorate.faces.etcd.methods import Method, Streaming, Unary
+from quorate.faces.etcd.leadership import WANTS_LEADER
+from quorate.faces.etcd.methods import Method, Streaming, Unary, WithMetadata
 from quorate.wire.grpc import GrpcError, StatusCode
 from quorate.wire.protobuf import Message
 
@@ -51,6 +54,8 @@ logger = logging.getLogger(__name__)
 PREFIXES = ("/v3/", "/v3beta/")
 
 _REQUESTS_WAITING_MAX = 16
+# grpc-gateway's way to say metadata in a header.
+_WANTS_LEADER = (b"grpc-metadata-" + WANTS_LEADER[0], WANTS_LEADER[1])
 
 _Status: TypeAlias = tuple[StatusCode, str]
 _Result = TypeVar("_Result")
@@ -79,8 +84,16 @@ _HTTP_STATUS = {
 class JsonGateway:
     """The part of the HTTP application under `PREFIXES`."""
 
-    def __init__(self, methods: Iterable[Method], counts: CallCounts, *, body_bytes_max: int) -> None:
-        self._routes = {route: method for method in methods for route in method.routes}
+    def __init__(
+        self,
+        methods: Iterable[Method],
+        counts: CallCounts,
+        *,
+        body_bytes_max: int,
+        guarded_methods: Iterable[Method] | None = None,
+    ) -> None:
+        self._routes = _routes(methods)
+        self._guarded = self._routes if guarded_methods is None else _routes(guarded_methods)
         self._counts = counts
         self._body_bytes_max = body_bytes_max
 
@@ -88,7 +101,8 @@ class JsonGateway:
         path: str = scope["path"]
         if path.startswith("/v3beta/"):
             path = f"/v3/{path.removeprefix('/v3beta/')}"
-        method = self._routes.get(path)
+        wants_leader = _WANTS_LEADER in scope["headers"]
+        method = (self._guarded if wants_leader else self._routes).get(path)
         if method is None:
             await reply_text(send, 404, "Not Found\n")
         elif scope["method"] != "POST":
@@ -112,14 +126,17 @@ class JsonGateway:
         except (ProtocolError, GrpcError) as error:
             return await _reply_error(send, _status_of(error))
 
-        async def call() -> bytes:
-            return encode_json(method.response, await method.handle(request))
+        async def call() -> _Json:
+            response = await method.handle(request)
+            if isinstance(response, WithMetadata):
+                return _Json(encode_json(method.response, response.response), response.metadata)
+            return _Json(encode_json(method.response, response))
 
         answer = await _while_connected(receive, _outcome(call(), method.path))
         if answer is None:
             return StatusCode.CANCELLED
-        if isinstance(answer, bytes):
-            await reply(send, 200, answer, content_type=b"application/json")
+        if isinstance(answer, _Json):
+            await reply(send, 200, answer.body, content_type=b"application/json", more=answer.headers)
             return StatusCode.OK
         return await _reply_error(send, answer)
 
@@ -164,6 +181,18 @@ class JsonGateway:
             pieces.append(piece)
             more = message.get("more_body", False)
         return b"".join(pieces)
+
+
+def _routes(methods: Iterable[Method]) -> dict[str, Method]:
+    return {route: method for method in methods for route in method.routes}
+
+
+@dataclass(frozen=True, slots=True)
+class _Json:
+    """An answer, and the headers that go with it."""
+
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
 class _ClientGone(Exception):

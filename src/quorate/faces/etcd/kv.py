@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from quorate.faces.etcd import translate
+from quorate.faces.etcd.faults import EtcdFault
 from quorate.faces.etcd.header import Headers
-from quorate.faces.etcd.methods import Done, Method, Unary
-from quorate.store.api import InProcess, Store
-from quorate.store.model import Put, PutResult, Txn, TxnResult
+from quorate.faces.etcd.methods import Done, Method, Unary, WithMetadata
+from quorate.faces.etcd.standing import Standing
+from quorate.store.api import Begins, Store
+from quorate.store.model import Put, PutResult, RangeResult, Txn, TxnResult
 from quorate.store.rules import Limits, check_put, check_txn, txn_bytes
 from quorate.wire.etcd.rpc import (
     CompactionRequest,
@@ -27,12 +29,13 @@ __all__ = ["KvService"]
 class KvService:
     """Most calls are a put or a read of one key: those two go the shortest way."""
 
-    def __init__(self, store: Store, headers: Headers, limits: Limits) -> None:
+    def __init__(self, store: Store, headers: Headers, limits: Limits, standing: Standing) -> None:
         self._store = store
         self._header_at = headers.at
         self._headers = headers
-        self._local = store if isinstance(store, InProcess) else None
+        self._local = store if isinstance(store, Begins) else None
         self._limits = limits
+        self._standing = standing
         self._request_bytes_max = limits.request_bytes_max
 
     def methods(self) -> list[Method]:
@@ -71,7 +74,7 @@ class KvService:
             ),
         ]
 
-    async def range(self, request: RangeRequest) -> RangeResponse:
+    async def range(self, request: RangeRequest) -> RangeResponse | WithMetadata[RangeResponse]:
         if request.key and request == RangeRequest(key=request.key):
             found = await self._store.range(request.key)
             return RangeResponse(
@@ -94,7 +97,10 @@ class KvService:
             create_revision_max=op.create_revision_max,
             serializable=op.serializable,
         )
-        return translate.range_response(request, result, self._header_at(result.revision))
+        response = translate.range_response(request, result, self._header_at(result.revision))
+        if result.is_stale:
+            return WithMetadata(response, self._standing.stale_metadata())
+        return response
 
     async def put(self, request: PutRequest) -> PutResponse:
         self._check_put(request)
@@ -147,9 +153,12 @@ class KvService:
             prev_kvs=translate.as_messages(result.prev_kvs),
         )
 
-    async def txn(self, request: TxnRequest) -> TxnResponse:
+    async def txn(self, request: TxnRequest) -> TxnResponse | WithMetadata[TxnResponse]:
         result = await self._store.txn(self._txn_of(request))
-        return translate.txn_response(request, result, self._header_at(result.revision))
+        response = translate.txn_response(request, result, self._header_at(result.revision))
+        if _shows_stale(result):
+            return WithMetadata(response, self._standing.stale_metadata())
+        return response
 
     def prompt_txn(self, request: TxnRequest, done: Done) -> bool:
         assert self._local is not None
@@ -173,5 +182,16 @@ class KvService:
 
     async def compact(self, request: CompactionRequest) -> CompactionResponse:
         """`physical` needs nothing more: what was compacted is not kept anywhere a client could see."""
+        if request.revision < 1:
+            raise EtcdFault.compacted()
         await self._store.compact(request.revision)
         return CompactionResponse(header=await self._headers.now())
+
+
+def _shows_stale(result: TxnResult) -> bool:
+    """Whether a transaction that only read, from what is here, could not tell if there is more."""
+    return any(
+        each.is_stale if isinstance(each, RangeResult) else _shows_stale(each)
+        for each in result.results
+        if isinstance(each, RangeResult | TxnResult)
+    )

@@ -1,4 +1,8 @@
-"""etcd's Maintenance service, as one server that leads itself answers it."""
+"""etcd's Maintenance service, as one server that leads itself answers it, or a node of a cell.
+
+A node keeps no data of its own: what is to be done to data is refused there, with the addresses of the
+members to have it done by (`standing.py`).
+"""
 
 from __future__ import annotations
 
@@ -9,11 +13,13 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+from quorate.errors import Unavailable
 from quorate.faces.etcd.header import Headers, Identity
 from quorate.faces.etcd.methods import Method, Send, Streaming, Unary
+from quorate.faces.etcd.standing import Standing
 from quorate.faces.etcd.version import ETCD_VERSION
 from quorate.store.api import Store
-from quorate.store.model import Alarm
+from quorate.store.model import Alarm, ClusterHealth
 from quorate.wire.etcd.maintenance import (
     AlarmAction,
     AlarmMember,
@@ -55,11 +61,18 @@ _ALARM_TYPES = {
 
 class MaintenanceService:
     def __init__(
-        self, store: Store, headers: Headers, identity: Identity, *, snapshot: Snapshot | None
+        self,
+        store: Store,
+        headers: Headers,
+        identity: Identity,
+        standing: Standing,
+        *,
+        snapshot: Snapshot | None,
     ) -> None:
         self._store = store
         self._headers = headers
         self._identity = identity
+        self._standing = standing
         self._write_snapshot = snapshot
 
     def methods(self) -> list[Method]:
@@ -101,30 +114,59 @@ class MaintenanceService:
         ]
 
     async def status(self, _: StatusRequest) -> StatusResponse:
-        """A revision stands in for raft's index: it grows with each write, and all of it is applied."""
-        status = await self._store.status()
+        """A revision stands in for raft's index: it grows with each write, and all of it is applied.
+
+        On a cell the index is the cluster's revision as far as it is known, and what is applied is
+        what this node has: the difference is its lag.
+        """
+        cluster = self._standing.health
+        try:
+            status = await self._store.status()
+        except Unavailable:
+            if cluster is None:
+                raise
+            return self._status_without_store(cluster)
         member_id = self._identity.member_id
+        lag, is_learner = (0, False) if cluster is None else (cluster.lag, cluster.role == "learner")
         return StatusResponse(
             header=self._headers.at(status.revision),
             version=ETCD_VERSION,
             dbSize=status.size_bytes,
             dbSizeInUse=status.size_bytes,
             dbSizeQuota=status.size_bytes_max,
-            leader=member_id,
-            raftIndex=status.revision,
+            leader=self._standing.leader_id,
+            raftIndex=status.revision + lag,
             raftAppliedIndex=status.revision,
-            raftTerm=self._identity.raft_term,
+            raftTerm=self._term(cluster),
             # The text is that of etcd's alarm message, its last space included.
             errors=[
-                f"memberID:{member_id} alarm:{alarm.name} " for alarm in _alarm_types(status.alarms)
+                *self._standing.complaints,
+                *(f"memberID:{member_id} alarm:{alarm.name} " for alarm in _alarm_types(status.alarms)),
             ],
+            isLearner=is_learner,
+        )
+
+    def _term(self, cluster: ClusterHealth | None) -> int:
+        return self._identity.raft_term if cluster is None or not cluster.term else cluster.term
+
+    def _status_without_store(self, cluster: ClusterHealth) -> StatusResponse:
+        """What can be said without the cluster: a member of etcd's answers this in any state, too."""
+        return StatusResponse(
+            header=self._headers.at(cluster.revision),
+            version=ETCD_VERSION,
+            leader=self._standing.leader_id,
+            raftIndex=cluster.revision + cluster.lag,
+            raftAppliedIndex=cluster.revision,
+            raftTerm=self._term(cluster),
+            errors=self._standing.complaints,
         )
 
     async def alarm(self, request: AlarmRequest) -> AlarmResponse:
         """Alarms show how the store is, so nobody but the store raises or clears one.
 
         Differs from etcd: DEACTIVATE answers with the alarm as etcd does if it is up, and changes
-        nothing: writes resume by themselves once there is room.  ACTIVATE raises nothing.
+        nothing: writes resume by themselves once there is room.  ACTIVATE raises nothing.  On a cell
+        they do not resume until the cluster's own alarm is disarmed, so there DEACTIVATE is refused.
         """
         status = await self._store.status()
         concerned = []
@@ -136,6 +178,8 @@ class MaintenanceService:
                     is_concerned = request.alarm == alarm
                 case _:
                     is_concerned = False
+            if is_concerned and request.action == AlarmAction.DEACTIVATE:
+                self._standing.refuse_if_on_cluster("disarming an alarm", "alarm disarm")
             if is_concerned:
                 concerned.append(AlarmMember(memberID=self._identity.member_id, alarm=alarm))
         return AlarmResponse(header=self._headers.at(status.revision), alarms=concerned)
@@ -143,8 +187,10 @@ class MaintenanceService:
     async def defragment(self, _: DefragmentRequest) -> DefragmentResponse:
         """Nothing to do: the journal gives the space of what was compacted back by itself.
 
-        Answered like etcd's, with no header, so that scripts that defragment every member go on.
+        Answered like etcd's, with no header, so that scripts that defragment every member go on.  On a
+        cell there is something to do, elsewhere.
         """
+        self._standing.refuse_if_on_cluster("defragmentation", "defrag")
         return DefragmentResponse()
 
     async def hash(self, _: HashRequest) -> HashResponse:
@@ -169,6 +215,7 @@ class MaintenanceService:
         Differs from etcd: the file is no etcd database, and etcd cannot be started from it.
         """
         await anext(aiter(requests))
+        self._standing.refuse_if_on_cluster("a snapshot", "snapshot save FILE")
         if self._write_snapshot is None:
             raise GrpcError(
                 StatusCode.UNIMPLEMENTED,
@@ -184,6 +231,8 @@ class MaintenanceService:
 
     async def move_leader(self, request: MoveLeaderRequest) -> MoveLeaderResponse:
         """Leadership can be handed to the leader itself, which is no change, and to nobody else."""
+        if self._standing.leader_id != self._identity.member_id:
+            raise GrpcError(StatusCode.FAILED_PRECONDITION, "etcdserver: not leader")
         if request.targetID != self._identity.member_id:
             raise GrpcError(StatusCode.FAILED_PRECONDITION, "etcdserver: bad leader transferee")
         return MoveLeaderResponse()

@@ -19,13 +19,24 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from quorate.wire.protobuf import Message
 
-__all__ = ["Done", "Method", "Send", "Streaming", "Unary"]
+__all__ = ["Done", "Method", "Send", "Streaming", "Unary", "WithMetadata"]
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 Send: TypeAlias = Callable[[ResponseT], Awaitable[None]]
 Done: TypeAlias = Callable[[Message | None, BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WithMetadata(Generic[ResponseT]):
+    """A response with something to say beside it: metadata in gRPC, HTTP headers at the gateway.
+
+    Names are in lower case, values printable ASCII.
+    """
+
+    response: ResponseT
+    metadata: tuple[tuple[bytes, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,7 @@ class Unary(Generic[RequestT, ResponseT]):
     path: str
     request: type[RequestT]
     response: type[ResponseT]
-    handle: Callable[[RequestT], Awaitable[ResponseT]]
+    handle: Callable[[RequestT], Awaitable[ResponseT | WithMetadata[ResponseT]]]
     routes: Sequence[str] = ()
     prompt: Callable[[RequestT, Done], bool] | None = None
 

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from quorate.faces.etcd.call_counts import CallCounts
 from quorate.faces.etcd.methods import Method, Unary
 from quorate.faces.etcd.version import CLUSTER_VERSION, ETCD_VERSION
-from quorate.store.model import Alarm, StoreStatus
+from quorate.store.model import Alarm, ClusterHealth, StoreStatus
 from quorate.wire.grpc import StatusCode
 
 __all__ = ["Metrics"]
@@ -56,9 +56,14 @@ class Metrics:
         self._registry.register(self._store)
         ProcessCollector(registry=self._registry)
 
-    def expose(self, status: StoreStatus | None, accept: str) -> tuple[bytes, str]:
-        """The text and its content type; `status` is None when the store could not say."""
-        self._store.status = status
+    def expose(
+        self, status: StoreStatus | None, cluster: ClusterHealth | None, accept: str
+    ) -> tuple[bytes, str]:
+        """The text and its content type.
+
+        `status` is None when the store could not say, `cluster` when it stands on none.
+        """
+        self._store.status, self._store.cluster = status, cluster
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
 
@@ -96,15 +101,20 @@ class _StoreCollector(Collector):
     """The store, as its status last was."""
 
     status: StoreStatus | None = None
+    cluster: ClusterHealth | None = None
 
     def collect(self) -> Iterator[Metric]:
         yield _labelled("etcd_server_version", "The etcd spoken.", "server_version", ETCD_VERSION)
         minor = CLUSTER_VERSION.rpartition(".")[0]
         yield _labelled("etcd_cluster_version", "The cluster's version.", "cluster_version", minor)
-        status = self.status
+        status, cluster = self.status, self.cluster
         # A store that cannot even give its status serves nobody: to a dashboard, there is no leader.
-        present = int(status is not None)
-        yield GaugeMetricFamily("etcd_server_has_leader", "Whether requests are served.", present)
+        present = status is not None if cluster is None else cluster.is_serving
+        leads = present and (cluster is None or cluster.role == "leader")
+        yield GaugeMetricFamily("etcd_server_has_leader", "Whether requests are served.", int(present))
+        yield GaugeMetricFamily("etcd_server_is_leader", "Whether its member leads.", int(leads))
+        if cluster is not None:
+            yield from _cluster_metrics(cluster)
         if status is None:
             return
         for name, text, value in _gauges(status):
@@ -114,6 +124,34 @@ class _StoreCollector(Collector):
         for alarm in Alarm:
             alarms.add_metric([alarm.name.lower()], int(alarm in status.alarms))
         yield alarms
+
+
+def _cluster_metrics(cluster: ClusterHealth) -> Iterator[Metric]:
+    """How the cluster is that the store stands on.  Series: one for each member, and three."""
+    yield GaugeMetricFamily(
+        "quorate_cluster_serving",
+        "1 while writes and linearizable reads are taken.",
+        int(cluster.is_serving),
+    )
+    yield GaugeMetricFamily(
+        "quorate_cluster_lag_revisions",
+        "Revisions the cluster is known to have and this node has not.",
+        cluster.lag,
+    )
+    yield GaugeMetricFamily(
+        "quorate_cluster_stale_seconds",
+        "How long it is not known whether this node has everything.",
+        cluster.stale_s,
+    )
+    members = GaugeMetricFamily(
+        "quorate_cluster_members",
+        "1 for a member that answers, 0 for one that does not.",
+        labels=["name", "role", "version"],
+    )
+    for member in cluster.members:
+        role = "leader" if member.is_leader else "follower"
+        members.add_metric([member.name, role, member.version], int(not member.error))
+    yield members
 
 
 def _gauges(status: StoreStatus) -> tuple[tuple[str, str, int], ...]:

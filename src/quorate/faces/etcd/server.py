@@ -22,6 +22,7 @@ from quorate.faces.etcd.call_counts import CallCounts
 from quorate.faces.etcd.calls import Status
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.http_endpoints import make_http_app
+from quorate.faces.etcd.leadership import Leadership
 from quorate.faces.etcd.maintenance import Snapshot
 from quorate.faces.etcd.methods import Method
 from quorate.faces.etcd.services import etcd_methods
@@ -56,11 +57,12 @@ _STOPPED: Status = (StatusCode.UNAVAILABLE, "etcdserver: server stopped")
 
 
 class Face:
-    """What all connections of one listener share."""
+    """What all connections of one listener share; `guarded_methods` for calls that want a leader."""
 
     def __init__(
         self,
         methods: Mapping[str, Method],
+        guarded_methods: Mapping[str, Method],
         http_app: AsgiApp,
         counts: CallCounts,
         *,
@@ -68,7 +70,8 @@ class Face:
         http2_limits: Http2Limits,
         connections_max: int,
     ) -> None:
-        self.methods, self.http_app, self.counts = methods, http_app, counts
+        self.methods, self.guarded_methods = methods, guarded_methods
+        self.http_app, self.counts = http_app, counts
         self.message_bytes_max, self.http2_limits = message_bytes_max, http2_limits
         self.connections_max = connections_max
         self.loop = asyncio.get_running_loop()
@@ -197,14 +200,33 @@ async def serve_etcd(
     limits = limits or Limits()
     message_bytes_max = limits.request_bytes_max + MESSAGE_OVERHEAD_BYTES
     methods = etcd_methods(store, identity, limits=limits, snapshot=snapshot)
-    face = Face(
-        methods,
-        make_http_app(methods, store, host=host, counts=counts, message_bytes_max=message_bytes_max),
-        counts,
-        message_bytes_max=message_bytes_max,
-        http2_limits=http2_limits or Http2Limits(),
-        connections_max=connections_max,
-    )
+    with contextlib.closing(Leadership(store)) as leadership:
+        guarded = {path: leadership.guarded(method) for path, method in methods.items()}
+        http_app = make_http_app(
+            methods,
+            store,
+            host=host,
+            counts=counts,
+            message_bytes_max=message_bytes_max,
+            guarded_methods=guarded,
+        )
+        face = Face(
+            methods,
+            guarded,
+            http_app,
+            counts,
+            message_bytes_max=message_bytes_max,
+            http2_limits=http2_limits or Http2Limits(),
+            connections_max=connections_max,
+        )
+        async with _listening(face, listener, ssl):
+            yield face
+
+
+@contextlib.asynccontextmanager
+async def _listening(
+    face: Face, listener: socket.socket, ssl: tls.SSLContext | None
+) -> AsyncIterator[None]:
     server = await face.loop.create_server(
         lambda: _Fresh(face),
         sock=listener,
@@ -214,7 +236,7 @@ async def serve_etcd(
     )
     checks = face.loop.create_task(face.check_forever())
     try:
-        yield face
+        yield
     finally:
         checks.cancel()
         server.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from quorate.clock import Clock, SystemClock
 from quorate.faces.etcd.auth import AuthService
+from quorate.faces.etcd.cell import CellService
 from quorate.faces.etcd.cluster import ClusterService
 from quorate.faces.etcd.election import ElectionService
 from quorate.faces.etcd.header import Headers, Identity
@@ -14,6 +15,7 @@ from quorate.faces.etcd.lease import LeaseService
 from quorate.faces.etcd.lock import LockService
 from quorate.faces.etcd.maintenance import MaintenanceService, Snapshot
 from quorate.faces.etcd.methods import Method
+from quorate.faces.etcd.standing import Standing
 from quorate.faces.etcd.watch import WATCHES_MAX, WatchService
 from quorate.store.api import KnowsTimes, Store
 from quorate.store.rules import Limits
@@ -40,18 +42,20 @@ def etcd_methods(
     """
     limits = limits or Limits()
     headers = Headers(store, identity)
+    standing = Standing(store, identity)
     methods = [
-        *KvService(store, headers, limits).methods(),
+        *KvService(store, headers, limits, standing).methods(),
         *WatchService(
             store, headers, limits, progress_notify_s=progress_notify_s, watches_max=watches_max
         ).methods(),
         *LeaseService(store, headers, limits).methods(),
-        *MaintenanceService(store, headers, identity, snapshot=snapshot).methods(),
-        *ClusterService(headers, identity).methods(),
+        *MaintenanceService(store, headers, identity, standing, snapshot=snapshot).methods(),
+        *ClusterService(headers, identity, standing).methods(),
         *AuthService(headers).methods(),
         *LockService(store, headers).methods(),
         *ElectionService(store, headers).methods(),
-        *HealthService(store, clock or SystemClock()).methods(),
+        *HealthService(store, clock or SystemClock(), standing).methods(),
+        *CellService(store, headers, standing).methods(),
     ]
     if isinstance(store, KnowsTimes):
         methods += HistoryService(store, headers).methods()

@@ -27,6 +27,7 @@ from quorate.faces.etcd.calls import (
     StreamCall,
     UnaryCall,
 )
+from quorate.faces.etcd.leadership import WANTS_LEADER
 from quorate.faces.etcd.methods import Unary
 from quorate.wire.grpc import GrpcError, StatusCode, read_request_head
 from quorate.wire.http2 import (
@@ -242,7 +243,9 @@ class Session(asyncio.Protocol):
             return lambda session, stream_id: HttpCall(session, stream_id, headers, face.http_app)
         path = head.path
         fault = head.fault
-        method = face.methods.get(path)
+        name, value = WANTS_LEADER
+        wants_leader = headers.get(name) == value
+        method = (face.guarded_methods if wants_leader else face.methods).get(path)
         started = face.counts.started
         if fault is None and method is None:
             fault = _unknown_method(path, face.methods)

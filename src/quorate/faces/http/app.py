@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quorate.errors import QuorateError
+from quorate.errors import QuorateError, Unavailable
 from quorate.faces.common.asgi import AsgiApp, Receive, Scope, Send, reply, reply_text
 from quorate.faces.common.host_guard import HostGuard
 from quorate.faces.http.health import Health, judge
-from quorate.store.api import Store
+from quorate.store.api import OnCluster, Store
 
 __all__ = ["make_app"]
 
@@ -31,7 +31,12 @@ def make_app(store: Store, *, bound_host: str) -> AsgiApp:
 
 
 async def _examine(store: Store) -> Health:
+    cluster = store.health() if isinstance(store, OnCluster) else None
     try:
-        return judge(await store.status())
+        return judge(await store.status(), cluster)
+    except Unavailable as error:
+        if cluster is not None and not cluster.is_serving:
+            return judge(None, cluster)
+        return Health(ok=False, reason=str(error), status=None, cluster=cluster)
     except QuorateError as error:
         return Health(ok=False, reason=str(error), status=None)

@@ -13,7 +13,7 @@ from quorate.engines.opening import open_embedded
 from quorate.errors import QuorateError
 from quorate.faces.etcd.faults import status_of
 from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.methods import Method, Streaming, Unary
+from quorate.faces.etcd.methods import Method, Streaming, Unary, WithMetadata
 from quorate.faces.etcd.services import etcd_methods
 from quorate.store.api import Store
 from quorate.store.rules import Limits
@@ -33,7 +33,8 @@ class Face:
     async def call(self, path: str, request: Message) -> Any:
         method = self.methods[path]
         assert isinstance(method, Unary)
-        response = await method.handle(method.request.decode(request.encode()))
+        answer = await method.handle(method.request.decode(request.encode()))
+        response = answer.response if isinstance(answer, WithMetadata) else answer
         return method.response.decode(response.encode())
 
     async def refused(self, path: str, request: Message) -> tuple[StatusCode, str]:

@@ -13,6 +13,8 @@ from quorate.faces.common.host_guard import is_loopback
 from quorate.faces.http.app import make_app
 from quorate.store.api import Store
 from quorate.store.model import Alarm, Revision, StoreStatus
+from tests.support.cluster_store import open_cluster_store
+from tests.unit.faces.etcd.asgi_client import ask
 
 WELL = StoreStatus(
     engine="memory",
@@ -145,3 +147,15 @@ def test_only_names_that_cannot_leave_the_machine_are_loopback() -> None:
     assert is_loopback("localhost.")
     assert not is_loopback("::")
     assert not is_loopback("0.0.0.0")
+
+
+async def test_node_that_lost_its_cluster_is_503_and_says_how_it_is() -> None:
+    async with open_cluster_store() as store:
+        app = make_app(store, bound_host="127.0.0.1")
+        well = await ask(app, "/health", method="GET")
+        assert (well.status, well.json["cluster"]["leader"]) == (200, "m1")
+        store.lose_cluster("no member answers", stale_s=2.5)
+        lost = await ask(app, "/health", method="GET")
+    assert (lost.status, lost.json["health"]) == (503, "false")
+    assert lost.json["reason"].endswith("reads are taken: no member answers")
+    assert lost.json["cluster"]["stale_s"] == 2.5

@@ -1,0 +1,108 @@
+"""Quick reading gives what reading in full gives, or leaves it alone; it never raises."""
+
+from __future__ import annotations
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from quorate.client.quick import put_revision, watch_events
+from quorate.client.translate import events_of
+from quorate.errors import ProtocolError
+from quorate.wire.etcd import kv, rpc
+
+_NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
+_HEADERS = st.builds(
+    rpc.ResponseHeader,
+    cluster_id=st.integers(0, 2**64 - 1),
+    member_id=st.integers(0, 2**64 - 1),
+    revision=_NUMBERS,
+    raft_term=_NUMBERS,
+)
+_KVS = st.builds(
+    kv.KeyValue,
+    key=st.binary(max_size=200),
+    create_revision=_NUMBERS,
+    mod_revision=_NUMBERS,
+    version=_NUMBERS,
+    value=st.binary(max_size=200),
+    lease=st.integers(-(2**63), 2**63 - 1),
+)
+_EVENTS = st.builds(
+    kv.Event,
+    type=st.sampled_from([kv.EventType.PUT, kv.EventType.DELETE]),
+    kv=_KVS,
+    prev_kv=st.none() | _KVS,
+)
+_RESPONSES = st.builds(
+    rpc.WatchResponse,
+    header=st.none() | _HEADERS,
+    watch_id=st.integers(-1, 2**63 - 1),
+    created=st.booleans(),
+    canceled=st.booleans(),
+    fragment=st.booleans(),
+    events=st.lists(_EVENTS, max_size=4),
+)
+
+
+@given(_RESPONSES)
+def test_events_are_read_as_in_full_or_left(response: rpc.WatchResponse) -> None:
+    _agree(response.encode())
+
+
+@given(st.binary(max_size=80))
+@example(b"")
+@example(b"\n\x02\x18\x07" + b"Z\x04\x12\x02\x18\x05")
+def test_whatever_comes_is_read_as_in_full_or_left(data: bytes) -> None:
+    _agree(data)
+
+
+@given(_RESPONSES, st.data())
+def test_damaged_messages_are_read_as_in_full_or_left(
+    response: rpc.WatchResponse, data: st.DataObject
+) -> None:
+    whole = bytearray(response.encode())
+    if whole:
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    _agree(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+def _agree(message: bytes) -> None:
+    quick = watch_events(message)
+    if quick is None:
+        return
+    full = rpc.WatchResponse.decode(message)
+    assert (full.created, full.canceled, full.fragment, full.cancel_reason) == (False, False, False, "")
+    assert quick == (full.watch_id, events_of(full.events))
+
+
+def test_plain_events_are_not_left() -> None:
+    event = kv.Event(kv=kv.KeyValue(key=b"k", mod_revision=7, create_revision=7, version=1, value=b"v"))
+    gone = kv.Event(type=kv.EventType.DELETE, kv=kv.KeyValue(key=b"k", mod_revision=8))
+    header = rpc.ResponseHeader(cluster_id=2**63, member_id=2**62, revision=8, raft_term=3)
+    response = rpc.WatchResponse(header=header, watch_id=3, events=[event, gone])
+    quick = watch_events(response.encode())
+    assert quick is not None
+    assert [told.kv.mod_revision for told in quick[1]] == [7, 8]
+
+
+@given(_HEADERS, st.none() | _KVS)
+def test_revision_is_read_as_in_full_or_left(
+    header: rpc.ResponseHeader, prev: kv.KeyValue | None
+) -> None:
+    quick = put_revision(rpc.PutResponse(header=header, prev_kv=prev).encode())
+    if prev is None and header.revision:
+        assert quick == header.revision
+    else:
+        assert quick is None
+
+
+@given(st.binary(max_size=40))
+def test_revision_of_whatever_comes_is_read_as_in_full_or_left(data: bytes) -> None:
+    quick = put_revision(data)
+    if quick is None:
+        return
+    try:
+        full = rpc.PutResponse.decode(data)
+    except ProtocolError:
+        return  # damage behind the revision; an answer is not judged by what nobody reads
+    assert full.header is not None

@@ -1,0 +1,171 @@
+"""A store on a cluster that a test can take away and give back: `OnCluster` around a store in memory.
+
+It keeps the promises of `store.api.OnCluster` and nothing else of a store in this process: no call
+begins at once, no times are known.  What the cluster does is the test's to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Unpack
+
+import msgspec
+
+from quorate.engines.opening import open_embedded
+from quorate.errors import QuorateError, Unavailable
+from quorate.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quorate.store.model import (
+    ClusterHealth,
+    DeleteResult,
+    Keys,
+    LeaseGrant,
+    LeaseId,
+    LeaseStatus,
+    MemberHealth,
+    PutResult,
+    Range,
+    RangeResult,
+    Revision,
+    StateHash,
+    StoreStatus,
+    Txn,
+    TxnResult,
+)
+
+__all__ = ["MEMBERS", "ClusterStore", "open_cluster_store"]
+
+MEMBERS = (
+    MemberHealth("m1", "10.0.0.1:2379", "3.5.1", is_leader=True, revision=7, size_bytes=20480),
+    MemberHealth("m2", "10.0.0.2:2379", "3.5.1", revision=7, size_bytes=20480),
+    MemberHealth("m3", "10.0.0.3:2379", "3.5.1", error="no connection within 3 s"),
+)
+_WELL = ClusterHealth(
+    is_serving=True,
+    reason="",
+    stale_s=0.0,
+    revision=Revision(0),
+    lag=0,
+    leader="m1",
+    role="follower",
+    members=MEMBERS,
+)
+
+
+class ClusterStore:
+    """`set_health` changes what it says of itself, and whether it serves."""
+
+    def __init__(self, inner: Store) -> None:
+        self._inner = inner
+        self._health = _WELL
+        self._listeners: dict[object, Callable[[bool], None]] = {}
+        self.write_error: QuorateError | None = None  # what the next writes end with
+
+    def set_health(self, **fields: object) -> None:
+        was_serving = self._health.is_serving
+        self._health = msgspec.structs.replace(self._health, **fields)
+        if self._health.is_serving != was_serving:
+            for changed in list(self._listeners.values()):
+                changed(self._health.is_serving)
+
+    def lose_cluster(self, reason: str = "no member answers", stale_s: float = 2.5) -> None:
+        self.set_health(is_serving=False, reason=reason, stale_s=stale_s, leader="", role="unknown")
+
+    def find_cluster(self) -> None:
+        self.set_health(is_serving=True, reason="", stale_s=0.0, leader="m1", role="follower")
+
+    @property
+    def listeners_count(self) -> int:
+        return len(self._listeners)
+
+    # -- on a cluster
+
+    def health(self) -> ClusterHealth:
+        return self._health
+
+    def on_serving(self, changed: Callable[[bool], None]) -> Callable[[], None]:
+        key = object()
+        self._listeners[key] = changed
+        return lambda: self._listeners.pop(key, None) and None
+
+    async def sync(self) -> Revision:
+        self._check()
+        return (await self._inner.range(b"\0", count_only=True)).revision
+
+    def _check(self) -> None:
+        if not self._health.is_serving:
+            raise Unavailable(f"the cluster has no leader ({self._health.reason}). Try again later.")
+
+    def _check_write(self) -> None:
+        self._check()
+        if self.write_error is not None:
+            raise self.write_error
+
+    # -- a store
+
+    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
+        if not options.get("serializable"):
+            self._check()
+        found = await self._inner.range(keys, **options)
+        return msgspec.structs.replace(found, is_stale=not self._health.is_serving)
+
+    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
+        self._check_write()
+        return await self._inner.put(key, value, **options)
+
+    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
+        self._check_write()
+        return await self._inner.delete(keys, prev_kv=prev_kv)
+
+    async def txn(self, txn: Txn) -> TxnResult:
+        ops = txn.then + txn.otherwise
+        if not all(isinstance(op, Range) and op.serializable for op in ops):
+            self._check_write()
+        result = await self._inner.txn(txn)
+        results = tuple(
+            msgspec.structs.replace(each, is_stale=not self._health.is_serving)
+            if isinstance(each, RangeResult)
+            else each
+            for each in result.results
+        )
+        return msgspec.structs.replace(result, results=results)
+
+    async def compact(self, at: int) -> None:
+        self._check_write()
+        await self._inner.compact(at)
+
+    async def grant(self, ttl_s: float, *, id: LeaseId | None = None) -> LeaseGrant:
+        self._check_write()
+        return await self._inner.grant(ttl_s, id=id)
+
+    async def keep_alive(self, lease: int) -> LeaseGrant:
+        self._check_write()
+        return await self._inner.keep_alive(lease)
+
+    async def revoke(self, lease: int) -> Revision:
+        self._check_write()
+        return await self._inner.revoke(lease)
+
+    async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseStatus:
+        self._check()
+        return await self._inner.time_to_live(lease, keys=keys)
+
+    async def leases(self) -> tuple[LeaseId, ...]:
+        self._check()
+        return await self._inner.leases()
+
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
+        return self._inner.watch(keys, **options)
+
+    async def hash(self, *, at: int | None = None) -> StateHash:
+        return await self._inner.hash(at=at)
+
+    async def status(self) -> StoreStatus:
+        self._check()
+        return msgspec.structs.replace(await self._inner.status(), engine="etcd 3.5.1")
+
+
+@contextlib.asynccontextmanager
+async def open_cluster_store() -> AsyncIterator[ClusterStore]:
+    async with open_embedded("memory:") as inner:
+        yield ClusterStore(inner)
