@@ -163,6 +163,16 @@ async def test_replica_that_does_not_move_is_noticed(
     assert "should have been at 30" in serving.reason
 
 
+async def test_node_that_stood_still_is_in_doubt_before_it_has_asked(
+    serving: Serving, cluster: _Cluster
+) -> None:
+    cluster.answers.clear()
+    await until(lambda: serving.stale_s > 0)
+    assert (serving.is_serving, serving.is_in_doubt) == (True, True)  # it has not asked in vain yet
+    cluster.answers.set()
+    await until(lambda: not serving.is_in_doubt)
+
+
 async def test_end_is_told_to_who_waits(serving: Serving, cluster: _Cluster) -> None:
     cluster.answers.clear()
     await until(lambda: cluster.asked > 0)

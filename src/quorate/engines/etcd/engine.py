@@ -214,7 +214,7 @@ class EtcdStore:
             result = state.range(op, newest=state.revision)
         except Compacted:
             return await self._range_there(op)
-        if op.serializable and not self._serving.is_serving:
+        if op.serializable and self._serving.is_in_doubt:
             return RangeResult(result.revision, result.kvs, result.count, result.more, is_stale=True)
         return result
 
@@ -384,6 +384,10 @@ class EtcdStore:
             await self.reach(revision)
         except Unavailable as error:
             raise _applied_elsewhere(revision, error) from error
+
+    async def caught_up(self, revision: int) -> None:
+        """Returns when the replica has a revision, however long that takes."""
+        await self._feed.reach(revision)
 
     async def reach(self, revision: int) -> None:
         """Returns when the replica has a revision; raises `Unavailable` when that takes too long."""

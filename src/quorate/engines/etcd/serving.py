@@ -80,8 +80,16 @@ class Serving:
         self._fail(StoreClosed())
 
     @property
+    def is_in_doubt(self) -> bool:
+        """Whether there may be more than is here, for longer than it takes to ask.
+
+        Also right after a process that stood still goes on, before it has asked anybody.
+        """
+        return not self.is_serving or self._clock.now() - self._proved_at > DOUBT_S + IDLE_S
+
+    @property
     def stale_s(self) -> float:
-        return 0.0 if self.is_serving else max(self._clock.now() - self._proved_at, 0.0)
+        return max(self._clock.now() - self._proved_at, 0.0) if self.is_in_doubt else 0.0
 
     def check(self) -> None:
         """Raises `Unavailable` while not serving."""

@@ -13,6 +13,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from quorate.engines.etcd.engine import EtcdStore
 
 __all__ = ["EtcdWatch"]
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
+
+_AGAIN_S = 0.5
 
 
 class EtcdWatch:
@@ -132,7 +138,7 @@ class EtcdWatch:
         if self._replaced:
             raise self._compacted()
         self._history_lost = False
-        await self._go_on()
+        await self._go_on_when_possible()
         return None
 
     async def _next_there(self, there: RemoteWatch) -> WatchBatch | None:
@@ -140,12 +146,24 @@ class EtcdWatch:
         batch = WatchBatch(
             batch.revision, tuple([self._store.prefix.event(event) for event in batch.events])
         )
-        await self._store.reach(batch.revision)
+        await self._store.caught_up(batch.revision)
         if batch.revision + 1 >= self._store.replica.known_from:
             self._revision = batch.revision
             await self._leave()
-            await self._go_on()
+            await self._go_on_when_possible()
         return batch
+
+    async def _go_on_when_possible(self) -> None:
+        """A watch that runs waits for a cluster that does not answer, however long that takes."""
+        while True:
+            try:
+                await self._go_on()
+                return
+            except StoreClosed:
+                raise
+            except Unavailable as error:
+                _log.info("a watch of %s waits for the cluster: %s", self._keys, error)
+                await self._store.clock.sleep(_AGAIN_S)
 
     async def _go_on(self) -> None:
         """Take up the watch behind `revision`, wherever its history is."""
