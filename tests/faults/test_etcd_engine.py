@@ -192,6 +192,7 @@ async def test_slow_consumer_is_fed_from_the_cluster(
 ) -> None:
     """What it needs next was forgotten here long ago."""
     monkeypatch.setattr(replica_module, "KEPT_REVISIONS", 40)
+    monkeypatch.setattr(replica_module, "_TRIM_REVISIONS", 16)
     async with (
         open_etcd(etcd.target, limits=Limits(watch_buffer_events_max=5)) as store,
         store.watch(EVERYTHING) as stream,
@@ -306,6 +307,15 @@ async def test_without_a_majority_nothing_is_taken_and_with_it_all_goes_on(
         await store.put(b"k", b"w")
         assert (await store.keep_alive(lease.id)).ttl_s == 120
         assert (await store.range(b"k")).kvs[0].version == 2
+
+
+async def test_whoever_leads_is_asked(cluster: EtcdCluster) -> None:
+    """And the nearest member, the first of the list, tells what changed."""
+    async with open_etcd(cluster.target_from(1)) as store:
+        leader = next(member for member in store.health().members if member.is_leader)
+        await store.put(b"k")
+        assert str(store.remote.current_address) == leader.address
+        assert str(store.near.current_address) == f"127.0.0.1:{cluster.ports[1]}"
 
 
 async def test_health_names_the_members(cluster: EtcdCluster) -> None:

@@ -84,6 +84,15 @@ class Endpoints:
             self._retire(channel)
             self._turn += 1
 
+    def prefer(self, address: Address) -> None:
+        """Go on at this server, which is known to answer, if it is not the one spoken to."""
+        if address not in self.addresses or self._round is not None:
+            return
+        channel = self.current
+        if channel is not None and channel.address != address:
+            self._retire(channel)
+            self._turn = self.addresses.index(address)
+
     async def close(self) -> None:
         self._closed = True
         if self._round is not None:

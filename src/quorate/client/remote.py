@@ -395,6 +395,10 @@ class RemoteStore:
         channel = self._asking.endpoints.current
         return None if channel is None else channel.address
 
+    def prefer(self, address: Address) -> None:
+        """Speak to this server from now on, if it is one of ours; calls that run go on."""
+        self._asking.endpoints.prefer(address)
+
     def look_elsewhere(self) -> None:
         """The server that is connected to does not do what it should: speak to the next, if any."""
         channel = self._asking.endpoints.current

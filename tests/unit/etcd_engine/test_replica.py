@@ -100,6 +100,7 @@ async def test_who_gave_up_is_not_awaited_for() -> None:
 
 def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica_module, "KEPT_REVISIONS", 50)
+    monkeypatch.setattr(replica_module, "_TRIM_REVISIONS", 16)
     replica = Replica(Limits())
     replica.begin([], revision=1)
     for revision in range(2, 1002):

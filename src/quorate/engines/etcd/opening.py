@@ -54,10 +54,13 @@ async def open_etcd(
     """
     clock = clock or SystemClock()
     limits = limits or Limits()
-    async with open_remote(
-        target, timeout_s=timeout_s, clock=clock, limits=_BUFFERS, options=_OPTIONS
-    ) as remote:
-        store = EtcdStore(remote, prefix, limits=limits, clock=clock, timeout_s=timeout_s)
+    async with (
+        open_remote(target, timeout_s=timeout_s, clock=clock, options=_OPTIONS) as remote,
+        open_remote(
+            target, timeout_s=timeout_s, clock=clock, limits=_BUFFERS, options=_OPTIONS
+        ) as near,
+    ):
+        store = EtcdStore(remote, near, prefix, limits=limits, clock=clock, timeout_s=timeout_s)
         try:
             await _start(store, target, clock, wait_s)
             yield store

@@ -27,8 +27,8 @@ __all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Reached", "Replica"]
 KEPT_REVISIONS = 10_000
 KEPT_BYTES = 64 * 1024**2
 
-# Freed in one go; more than one revision brings, so that it catches up.
-_TRIM_REVISIONS = 16
+# Forgotten in one go: often enough to hold nobody up, seldom enough that it costs little.
+_TRIM_REVISIONS = 256
 
 
 class Reached:
@@ -140,10 +140,9 @@ class Replica:
         if state.compact_revision < self._forgotten <= state.revision:
             state.compact(self._forgotten)
         floor = state.revision - KEPT_REVISIONS
-        if state.history_bytes > KEPT_BYTES:
-            floor = max(floor, (state.compact_revision + state.revision) // 2)
-        # Not at each revision: compaction has a price of its own.
         if floor - state.compact_revision >= _TRIM_REVISIONS:
             state.compact(floor)
+        elif state.history_bytes > KEPT_BYTES and not state.trim_pending:
+            state.compact((state.compact_revision + state.revision + 1) // 2)
         if state.trim_pending:
             state.trim(revisions_max=2 * _TRIM_REVISIONS)
