@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from bench import (
+    cell,
     etcd_face,
     housekeeping,
     leases,
@@ -37,6 +41,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Section]] = {
     "startup": startup.measure,
     "etcd": etcd_face.measure,
     "zookeeper": zookeeper_face.measure,
+    "cell": cell.measure,
 }
 
 _DOCS = Path(__file__).parent.parent / "docs"
@@ -59,6 +64,11 @@ def main() -> None:
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     if not (options.quick or options.only):
         _write_documents(sections, machine)
+    elif options.document:
+        page = _DOCS / "benchmarks.md"
+        old = page.read_text(encoding="utf-8")
+        page.write_text(report.with_sections(old, sections, machine), encoding="utf-8")
+        print(f"\nWritten into docs/{page.name}: {', '.join(section.name for section in sections)}")
 
 
 def _write_documents(sections: list[Section], machine: dict[str, str]) -> None:
@@ -88,6 +98,9 @@ def _options() -> argparse.Namespace:
         help=f"one of {', '.join(BENCHMARKS)}; may be given again",
     )
     parser.add_argument("--dir", type=Path, help="where data goes meanwhile; below build/ if not given")
+    parser.add_argument(
+        "--document", action="store_true", help="with --only: renew just those sections of the document"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results to a file as well")
     return parser.parse_args()
 
@@ -104,5 +117,16 @@ def _data_directory(parent: Path | None) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
+def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    """As Ctrl-C does: servers are stopped and data is removed on the way out."""
+    del frame
+    sys.exit(128 + number)
+
+
 if __name__ == "__main__":
-    main()
+    signal.signal(signal.SIGTERM, _stop)
+    try:
+        main()
+    except KeyboardInterrupt:
+        print("\nInterrupted: the servers are stopped and their data is removed.", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import statistics
 import time
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
+from bench.spending import Meter, Told, no_meter
 from quorate.client.calls import StreamCall
 from quorate.client.channel import Channel, ChannelOptions, connect
 from quorate.client.urls import Address
 from quorate.wire.etcd import rpc
 
-__all__ = ["fan_out_s"]
+__all__ = ["call", "connected", "fan_out", "fan_out_s"]
 
 _CONNECTIONS = 10
 _KEY = b"bench/watched"
@@ -25,23 +27,31 @@ async def fan_out_s(port: int, *, watchers: int, puts: int) -> float:
     The client only counts messages, each of which is one watcher's event: what it costs is the same for
     every server and as little as can be.
     """
+    return (await fan_out([port], watchers=watchers, puts=puts)).median_s
+
+
+async def fan_out(ports: Sequence[int], *, watchers: int, puts: int, spent: Meter = no_meter) -> Told:
+    """The same on servers that hold the same keys: the watchers are spread, the first is written to."""
     async with AsyncExitStack() as stack, asyncio.timeout(120):
-        writer = await _connect(stack, port)
+        writer = await connected(stack, ports[0])
         streams = [
-            await _watch(await _connect(stack, port), watchers // _CONNECTIONS)
-            for _ in range(_CONNECTIONS)
+            await _watch(await connected(stack, ports[at % len(ports)]), watchers // _CONNECTIONS)
+            for at in range(_CONNECTIONS)
         ]
         times = []
+        spent_s = spent()
         for _ in range(puts):
             started = time.perf_counter()
             await asyncio.gather(
                 _put(writer), *(_receive(stream, watchers // _CONNECTIONS) for stream in streams)
             )
             times.append(time.perf_counter() - started)
-        return statistics.median(times)
+        spent_s = spent() - spent_s
+        return Told(statistics.median(times), spent_s / puts)
 
 
-async def _connect(stack: AsyncExitStack, port: int) -> Channel:
+async def connected(stack: AsyncExitStack, port: int) -> Channel:
+    """A channel that the stack closes."""
     channel = await connect(
         Address("127.0.0.1", port),
         tls=None,
@@ -69,8 +79,10 @@ async def _receive(stream: StreamCall, count: int) -> None:
 
 
 async def _put(channel: Channel) -> None:
+    await call(channel, "/etcdserverpb.KV/Put", rpc.PutRequest(key=_KEY, value=b"v" * 256).encode())
+
+
+async def call(channel: Channel, path: str, request: bytes) -> bytes:
+    """One call with one answer.  Raises what the server says is wrong."""
     loop = asyncio.get_running_loop()
-    request = rpc.PutRequest(key=_KEY, value=b"v" * 256).encode()
-    await channel.unary(
-        "/etcdserverpb.KV/Put", request, timeout_s=_TIMEOUT_S, deadline=loop.time() + _TIMEOUT_S
-    )
+    return await channel.unary(path, request, timeout_s=_TIMEOUT_S, deadline=loop.time() + _TIMEOUT_S)

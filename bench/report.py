@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench.results import Section, Table, Target
 
-__all__ = ["as_json", "as_markdown", "as_text"]
+__all__ = ["as_json", "as_markdown", "as_text", "with_sections"]
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -39,10 +39,29 @@ def as_markdown(sections: Sequence[Section], machine: Mapping[str, str]) -> str:
     parts.append(_markdown_table(Table(["", ""], [[*item] for item in machine.items()])))
     if targets := _all_targets(sections):
         parts += ["## Targets", _markdown_table(_target_table(targets))]
-    for section in sections:
-        parts += [f"## {section.title}", section.note]
-        parts += [_markdown_table(table) for table in section.tables]
+    parts += [_markdown_section(section) for section in sections]
     return "\n\n".join(parts) + "\n"
+
+
+def with_sections(document: str, sections: Sequence[Section], machine: Mapping[str, str]) -> str:
+    """A document of an earlier run with these sections in place of its own, or at its end.
+
+    Each says when it was measured, and what its targets are: above are those of the earlier run.
+    """
+    head, *old = document.rstrip("\n").split("\n\n## ")
+    parts = {part.partition("\n")[0]: part for part in old}
+    when = f"Measured on {machine['date']} at {machine['commit']}, by itself."
+    for section in sections:
+        text = _markdown_section(section, when)
+        if section.targets:
+            text += "\n\n" + _markdown_table(_target_table(section.targets))
+        parts[section.title] = text.removeprefix("## ")
+    return "\n\n## ".join([head, *parts.values()]) + "\n"
+
+
+def _markdown_section(section: Section, when: str = "") -> str:
+    parts = [f"## {section.title}", *([when] if when else []), section.note]
+    return "\n\n".join([*parts, *map(_markdown_table, section.tables)])
 
 
 def as_json(sections: Sequence[Section], machine: Mapping[str, str]) -> dict[str, object]:

@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-import os
 import select
 import shutil
 import socket
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from bench.launching import launched
 from bench.zookeeper_frames import Session
 
 __all__ = [
+    "FirstSession",
     "Server",
     "etcd_program",
+    "free_ports",
+    "is_healthy",
     "serve_etcd",
     "serve_quorate",
     "serve_quorate_zookeeper",
     "serve_zookeeper",
+    "zookeeper_command",
 ]
-
-_READY_MAX_S = 30.0
 
 # As Debian's packages zookeeper and libzookeeper-java install them.
 _ZOOKEEPER_SETTINGS = Path("/etc/zookeeper/conf")
@@ -75,7 +74,7 @@ def etcd_program() -> Path:
 
 @contextmanager
 def serve_etcd(data: Path) -> Iterator[Server]:
-    client, peer = _free_port(), _free_port()
+    client, peer = free_ports(2)
     url, peer_url = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
     command = [
         str(etcd_program()),
@@ -84,18 +83,18 @@ def serve_etcd(data: Path) -> Iterator[Server]:
         *("--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url),
         *("--initial-cluster", f"bench={peer_url}", "--quota-backend-bytes", str(8 << 30)),
     ]
-    with _running("etcd", command, client, _is_healthy) as server:
+    with _running("etcd", command, client, is_healthy) as server:
         yield server
 
 
 @contextmanager
 def serve_quorate(data: Path) -> Iterator[Server]:
-    port = _free_port()
+    (port,) = free_ports(1)
     command = [
         *(sys.executable, "-m", "quorate", "serve", "--engine", f"sqlite:{data}"),
         *("--listen-etcd", f"127.0.0.1:{port}", "--listen-http", "off", "--listen-zookeeper", "off"),
     ]
-    with _running("Quorate", command, port, _is_healthy) as server:
+    with _running("Quorate", command, port, is_healthy) as server:
         yield server
 
 
@@ -107,35 +106,39 @@ def serve_zookeeper(data: Path) -> Iterator[Server]:
     and no administration server, which would cost it time to start and memory.
     """
     data.mkdir(parents=True)
-    port, settings = _free_port(), data / "zoo.cfg"
+    (port,), settings = free_ports(1), data / "zoo.cfg"
     settings.write_text(
         f"tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={data}\n"
         f"clientPortAddress=127.0.0.1\nclientPort={port}\n"
         "maxClientCnxns=0\nadmin.enableServer=false\n",
         encoding="utf-8",
     )
-    command = [
-        *("java", f"-Dzookeeper.log.dir={data}", "-Dzookeeper.log.file=zookeeper.log"),
+    with _running("ZooKeeper", zookeeper_command(settings), port, FirstSession()) as server:
+        yield server
+
+
+def zookeeper_command(settings: Path) -> list[str]:
+    """Debian's ZooKeeper as its zkServer.sh starts it; its log goes next to the file of settings."""
+    if not _ZOOKEEPER_JAR.exists() or shutil.which("java") is None:
+        raise FileNotFoundError("no ZooKeeper; on Debian, apt-get install zookeeper brings it")
+    return [
+        *("java", f"-Dzookeeper.log.dir={settings.parent}", "-Dzookeeper.log.file=zookeeper.log"),
         *("-XX:+HeapDumpOnOutOfMemoryError", "-XX:OnOutOfMemoryError=kill -9 %p"),
         *("-cp", f"{_ZOOKEEPER_SETTINGS}:{_ZOOKEEPER_JAR}"),
         *("-Dcom.sun.management.jmxremote", "-Dcom.sun.management.jmxremote.local.only=true"),
         *("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(settings)),
     ]
-    if not _ZOOKEEPER_JAR.exists() or shutil.which("java") is None:
-        raise FileNotFoundError("no ZooKeeper; on Debian, apt-get install zookeeper brings it")
-    with _running("ZooKeeper", command, port, _FirstSession()) as server:
-        yield server
 
 
 @contextmanager
 def serve_quorate_zookeeper(data: Path) -> Iterator[Server]:
-    port = _free_port()
+    (port,) = free_ports(1)
     command = [
         *(sys.executable, "-m", "quorate", "serve", "--engine", f"sqlite:{data}"),
         *("--listen-etcd", "off", "--listen-http", "off"),
         *("--listen-zookeeper", f"127.0.0.1:{port}", "--zookeeper-max-client-cnxns", "0"),
     ]
-    with _running("Quorate", command, port, _FirstSession()) as server:
+    with _running("Quorate", command, port, FirstSession()) as server:
         yield server
 
 
@@ -143,50 +146,18 @@ def serve_quorate_zookeeper(data: Path) -> Iterator[Server]:
 def _running(
     name: str, command: Sequence[str], port: int, is_ready: Callable[[int], bool]
 ) -> Iterator[Server]:
-    # Compiled files are kept, as they are wherever pip has installed something.
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    with tempfile.TemporaryFile() as complaints:
-        started = time.perf_counter()
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.DEVNULL, stderr=complaints
-        )
-        try:
-            try:
-                _wait_ready(process, port, is_ready)
-            except RuntimeError as error:
-                complaints.seek(0)
-                said = complaints.read().decode(errors="replace")[-2000:]
-                raise RuntimeError(f"{name} {error}; it said:\n{said}") from None
-            yield Server(name, port, process, time.perf_counter() - started)
-        finally:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+    with launched({name: command}) as (each,):
+        start_s = each.wait_ready(lambda: is_ready(port))
+        yield Server(name, port, each.process, start_s)
 
 
-def _wait_ready(process: subprocess.Popen[bytes], port: int, is_ready: Callable[[int], bool]) -> None:
-    give_up_at = time.perf_counter() + _READY_MAX_S
-    while time.perf_counter() < give_up_at:
-        if process.poll() is not None:
-            raise RuntimeError(f"ended with {process.returncode} before it was ready")
-        try:
-            if is_ready(port):
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.002)
-    raise RuntimeError(f"was not ready within {_READY_MAX_S:.0f} s")
-
-
-def _is_healthy(port: int) -> bool:
+def is_healthy(port: int) -> bool:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1) as answer:
         healthy: bool = answer.status == 200
         return healthy
 
 
-class _FirstSession:
+class FirstSession:
     """Asks for a session every few milliseconds until one is granted.
 
     What ZooKeeper is asked while it starts it may never answer, without hanging up either: so questions
@@ -209,8 +180,10 @@ class _FirstSession:
         return False
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_ports(number: int) -> list[int]:
+    """So many ports of this machine that nobody listens on, all different."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

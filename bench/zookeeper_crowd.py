@@ -7,7 +7,9 @@ import select
 import statistics
 import struct
 import time
+from collections.abc import Sequence
 
+from bench.spending import Meter, Told, no_meter
 from bench.zookeeper_frames import (
     HEADER,
     NODE_EXISTS,
@@ -18,9 +20,10 @@ from bench.zookeeper_frames import (
     get_data,
     sessions,
     set_data,
+    sync_all,
 )
 
-__all__ = ["allow_many_files", "fan_out_s", "sessions_s"]
+__all__ = ["allow_many_files", "fan_out", "fan_out_s", "sessions_s"]
 
 _PATH = b"/bench-watched"
 _EVENT_XID, _DATA_CHANGED = struct.pack(">i", -1), struct.pack(">i", 3)
@@ -36,7 +39,7 @@ def allow_many_files() -> None:
 def sessions_s(address: tuple[str, int], *, number: int) -> float:
     """From the first connect to the last session granted, with 32 at most on their way at a time."""
     started = time.perf_counter()
-    with sessions(address, number):
+    with sessions([address], number):
         return time.perf_counter() - started
 
 
@@ -45,13 +48,22 @@ def fan_out_s(address: tuple[str, int], *, watchers: int, writes: int) -> float:
 
     Every watcher is a connection with a data watch, which it sets again for every write.
     """
-    with Session.open(address) as writer, sessions(address, watchers) as opened:
+    return fan_out([address], watchers=watchers, writes=writes).median_s
+
+
+def fan_out(
+    addresses: Sequence[tuple[str, int]], *, watchers: int, writes: int, spent: Meter = no_meter
+) -> Told:
+    """The same on servers that hold one tree: the watchers are spread, the writer is with the first."""
+    with Session.open(addresses[0]) as writer, sessions(addresses, watchers) as opened:
         writer.calls([(Op.CREATE, create(_PATH))], expected=frozenset({NODE_EXISTS}))
+        sync_all(addresses[1:])
         with select.epoll(watchers) as poll:
             for session in opened:
                 poll.register(session.socket, select.EPOLLIN)
             by_descriptor = {session.socket.fileno(): session for session in opened}
             times = []
+            spent_s = spent()
             for number in range(writes):
                 _watch(opened)
                 started = time.perf_counter()
@@ -59,7 +71,8 @@ def fan_out_s(address: tuple[str, int], *, watchers: int, writes: int) -> float:
                 _wait_events(poll, by_descriptor)
                 times.append(time.perf_counter() - started)
                 _see_success(writer)
-    return statistics.median(times)
+            spent_s = spent() - spent_s
+    return Told(statistics.median(times), spent_s / writes)
 
 
 def _watch(watchers: list[Session]) -> None:

@@ -32,6 +32,8 @@ __all__ = [
     "path_only",
     "sessions",
     "set_data",
+    "sync",
+    "sync_all",
 ]
 
 
@@ -41,6 +43,7 @@ class Op(IntEnum):
     EXISTS = 3
     GET_DATA = 4
     SET_DATA = 5
+    SYNC = 9
     PING = 11
     MULTI = 14
     CLOSE_SESSION = -11
@@ -71,6 +74,10 @@ _BEING_OPENED_MAX = 32
 
 def frame(xid: int, op: int, body: bytes = b"") -> bytes:
     return struct.pack(">iii", 8 + len(body), xid, op) + body
+
+
+def sync(path: bytes) -> bytes:
+    return _buffer(path)
 
 
 def path_only(path: bytes, *, watch: bool = False) -> bytes:
@@ -201,15 +208,25 @@ class Session:
         return b"".join(parts)
 
 
+def sync_all(addresses: Sequence[tuple[str, int]]) -> None:
+    """See that every one of these servers has what was acknowledged by any of them before."""
+    for address in addresses:
+        with Session.open(address) as session:
+            session.calls([(Op.SYNC, sync(b"/"))])
+
+
 @contextmanager
-def sessions(address: tuple[str, int], number: int) -> Iterator[list[Session]]:
-    """So many sessions, opened several at a time; ended on the server afterwards if nothing failed."""
+def sessions(addresses: Sequence[tuple[str, int]], number: int) -> Iterator[list[Session]]:
+    """So many sessions, opened several at a time; ended on the server afterwards if nothing failed.
+
+    Servers take turns: the first session is with the first, and so on around.
+    """
     with ExitStack() as stack:
         opened: list[Session] = []
         for at in range(number):
             if at >= _BEING_OPENED_MAX:
                 opened[at - _BEING_OPENED_MAX].wait_granted()
-            opened.append(Session.start(address))
+            opened.append(Session.start(addresses[at % len(addresses)]))
             stack.callback(opened[-1].socket.close)
         for session in opened[-_BEING_OPENED_MAX:]:
             session.wait_granted()

@@ -18,6 +18,7 @@ Invariants
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import os
 import select
@@ -33,10 +34,11 @@ from dataclasses import dataclass, field
 import psutil
 
 from bench.results import count, duration
-from bench.zookeeper_frames import HEADER, Session, frame, parse_address, sessions
+from bench.spending import Meter, no_meter
+from bench.zookeeper_frames import HEADER, Session, frame, parse_address, sessions, sync_all
 from bench.zookeeper_operations import OPERATIONS, Exchange, Operation
 
-__all__ = ["Load", "load", "processor_s"]
+__all__ = ["Load", "load", "load_all", "processor_s"]
 
 _RAMP_S = 0.2
 _TICK_S = 0.01  # how finely the kernel counts processor time
@@ -79,14 +81,31 @@ def load(
     pid: int | None = None,
 ) -> Load:
     """Do one operation for so long.  Only who names the server's `pid` is told what it took there."""
-    with Session.open(address) as keeper:
+    spent = no_meter if pid is None else functools.partial(processor_s, pid)
+    return load_all(
+        [address], operation, connections=connections, in_flight=in_flight, seconds=seconds, spent=spent
+    )
+
+
+def load_all(
+    addresses: Sequence[tuple[str, int]],
+    operation: Operation,
+    *,
+    connections: int,
+    in_flight: int,
+    seconds: float,
+    spent: Meter = no_meter,
+) -> Load:
+    """The same on servers that hold one tree; connections go to them in turn."""
+    with Session.open(addresses[0]) as keeper:
         operation.prepare(keeper, connections=connections)
-        with sessions(address, connections) as opened:
+        sync_all(addresses[1:])
+        with sessions(addresses, connections) as opened:
             links = [
                 _Link(session, _ring(operation.exchanges(number, in_flight), in_flight), in_flight)
                 for number, session in enumerate(opened)
             ]
-            measured = _measure(links, seconds, pid)
+            measured = _measure(links, seconds, spent)
         operation.clear(keeper, answered_count=sum(link.answered_count for link in links))
     return measured
 
@@ -260,7 +279,7 @@ class _Latencies:
         return found
 
 
-def _measure(links: Sequence[_Link], seconds: float, pid: int | None) -> Load:
+def _measure(links: Sequence[_Link], seconds: float, spent: Meter) -> Load:
     by_descriptor = {link.socket.fileno(): link for link in links}
     collecting = gc.isenabled()
     gc.disable()  # nothing here makes cycles
@@ -271,12 +290,12 @@ def _measure(links: Sequence[_Link], seconds: float, pid: int | None) -> Load:
                 poll.register(link.socket, select.EPOLLIN)
                 link.send(link.in_flight)
             _drive(poll, by_descriptor, time.perf_counter() + _RAMP_S)
-            their_s = processor_s(pid) if pid else 0.0
+            their_s = spent()
             started, own_s, all_s = time.perf_counter(), time.process_time(), _machine_s()
             latencies = _drive(poll, by_descriptor, started + seconds)
             took_s = time.perf_counter() - started
             own_s, all_s = time.process_time() - own_s, _machine_s() - all_s
-            their_s = max(processor_s(pid) - their_s, _TICK_S) if pid else 0.0
+            their_s = 0.0 if spent is no_meter else max(spent() - their_s, _TICK_S)
         for link in links:
             link.drain()
     finally:
