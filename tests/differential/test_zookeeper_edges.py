@@ -2,6 +2,8 @@
 
 What ZooKeeper said is kept in zk_edge_cases.txt; QUORATE_REWRITE=1 writes it anew, and the diff is the
 review.
+
+QUORATE_FAULTS=long   a cell of three answers so as well
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ import pytest
 
 from tests.differential.zk_edge_cases import CASES
 from tests.differential.zk_lockstep import Lockstep
-from tests.differential.zk_sides import running_pair
+from tests.differential.zk_sides import ON_CELL, running_pair
 from tests.differential.zk_steps import Connect
 from tests.differential.zk_transcript import keep, kept, transcript
+from tests.faults.scale import LONG
 from tests.support.zookeeper_server import zookeeper_missing
 
 pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=str(zookeeper_missing()))
@@ -25,9 +28,14 @@ _KEPT = Path(__file__).with_name("zk_edge_cases.txt")
 _REWRITE = bool(os.environ.get("QUORATE_REWRITE"))
 
 
-@pytest.fixture(scope="module")
-def new_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lockstep]:
-    with running_pair(tmp_path_factory.mktemp("edges")) as lockstep:
+_ON_CELL = pytest.param(ON_CELL, marks=pytest.mark.faults)
+
+
+@pytest.fixture(scope="module", params=["memory:", _ON_CELL] if LONG else ["memory:"])
+def new_pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Lockstep]:
+    with running_pair(tmp_path_factory.mktemp("edges"), engine=request.param) as lockstep:
         yield lockstep
 
 

@@ -19,7 +19,7 @@ import pytest
 from tests.differential.zk_generator import StepMaker, moved_below
 from tests.differential.zk_lockstep import Lockstep
 from tests.differential.zk_shrink import explained
-from tests.differential.zk_sides import ON_ETCD, running_pair
+from tests.differential.zk_sides import ON_CELL, ON_ETCD, running_pair
 from tests.faults.scale import LONG, rounds
 from tests.support.zookeeper_server import zookeeper_missing
 
@@ -44,7 +44,7 @@ def test_random_requests_get_the_same_answers(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(3_600 if LONG else 180)
-@pytest.mark.parametrize("engine", ["sqlite", "etcd"])
+@pytest.mark.parametrize("engine", ["sqlite", "etcd", "cell"])
 def test_random_requests_get_the_same_answers_from_other_stores(tmp_path: Path, engine: str) -> None:
     with _pairs(tmp_path, engine)() as lockstep:
         _run(lockstep, _pairs(tmp_path / "shrinking", engine), requests=_REQUESTS_ELSEWHERE)
@@ -52,7 +52,7 @@ def test_random_requests_get_the_same_answers_from_other_stores(tmp_path: Path, 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3_600 if LONG else 180)
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "etcd"])
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "etcd", *(["cell"] if LONG else [])])
 def test_those_who_ask_at_the_same_time_get_the_same_answers(tmp_path: Path, engine: str) -> None:
     """Each in a part of the tree of its own, where nobody else decides what it is answered."""
     with _pairs(tmp_path, engine)() as lockstep, ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -88,7 +88,12 @@ def _pairs(directory: Path, engine: str) -> Callable[[], AbstractContextManager[
     def pair() -> Iterator[Lockstep]:
         own = directory / str(next(numbers))
         own.mkdir(parents=True)
-        urls = {"memory": "memory:", "sqlite": f"sqlite:{own / 'quorate.db'}", "etcd": ON_ETCD}
+        urls = {
+            "memory": "memory:",
+            "sqlite": f"sqlite:{own / 'quorate.db'}",
+            "etcd": ON_ETCD,
+            "cell": ON_CELL,
+        }
         with running_pair(own, engine=urls[engine]) as lockstep:
             yield lockstep
 

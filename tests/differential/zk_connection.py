@@ -83,10 +83,14 @@ def as_it_is(frame: bytes) -> bytes | None:
 
 
 class RawConnection:
-    """One TCP connection.  `tamper` sees each frame that came and may change it, or lose it."""
+    """One TCP connection.  `tamper` sees each frame that came and may change it, or lose it.
 
-    def __init__(self, name: str, port: int, tamper: Tamper = as_it_is) -> None:
-        self._name, self._tamper = name, tamper
+    Its fences are reads; where a server may not know yet what another of the same tree has answered,
+    they have to be `syncs`, as a real client's would.
+    """
+
+    def __init__(self, name: str, port: int, tamper: Tamper = as_it_is, *, syncs: bool = False) -> None:
+        self._name, self._tamper, self._syncs = name, tamper, syncs
         self._socket = socket.create_connection(("127.0.0.1", port), _ANSWER_S_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._came = bytearray()
@@ -141,10 +145,10 @@ class RawConnection:
         self.send_raw(bytes(frames))
 
     def send_fence(self) -> None:
-        """A read whose answer tells what came before it from what came after."""
+        """A request whose answer tells what came before it from what came after."""
         self._fences += 1
-        body = text("/") + boolean(False)
-        self.send_raw(int32(8 + len(body)) + int32(self._fences) + int32(Op.EXISTS) + body)
+        op, body = (Op.SYNC, text("/")) if self._syncs else (Op.EXISTS, text("/") + boolean(False))
+        self.send_raw(int32(8 + len(body)) + int32(self._fences) + int32(op) + body)
 
     def send_raw(self, data: bytes) -> None:
         # If it has hung up, what it said before is still to be read.

@@ -3,6 +3,11 @@
 After each step every connection sends a fence, so that an event is heard in the step that caused it.
 The requester's fence goes right behind its requests; the others' when its answers are there, because
 an event is on its way to everyone before the change is answered to the one who asked for it.
+
+Several nodes of a cell count as one server, and the clients are spread over them: each connection goes
+to the next, so that sessions move.  What one node has answered another may not have heard of yet, as in
+a ZooKeeper ensemble.  There the fences are `sync`s, on both servers: whoever reads in the next step has
+waited, as a client must who wants to see what another was told.
 """
 
 from __future__ import annotations
@@ -40,11 +45,15 @@ _WRONG_PASSWORD = b"wrong" + bytes(11)
 
 @dataclass(frozen=True)
 class Server:
-    """One of the two; `tamper` changes what it says, to see whether that is noticed."""
+    """One of the two; `tamper` changes what it says, to see whether that is noticed.
+
+    `others` are the ports of further nodes with the same tree.
+    """
 
     name: str
     port: int
     tamper: Tamper = as_it_is
+    others: tuple[int, ...] = ()
 
 
 @dataclass
@@ -68,6 +77,8 @@ class Side:
     server: Server
     which: int
     clients: list[Client]
+    syncs: bool = False
+    opened: int = 0  # connections, so far
     names: dict[int, str] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)  # all that were ever made
 
@@ -81,8 +92,9 @@ class Lockstep:
     def __init__(self, theirs: Server, ours: Server, *, clients: int = 4, root: str = "/") -> None:
         """What is below `root` belongs to this one alone, and is deleted between sequences."""
         self._root = root
+        syncs = bool(theirs.others or ours.others)
         self.sides = tuple(
-            Side(server, which, [Client() for _ in range(clients)])
+            Side(server, which, [Client() for _ in range(clients)], syncs)
             for which, server in enumerate((theirs, ours))
         )
         self.intended: Counter[str] = Counter()
@@ -194,7 +206,11 @@ class Lockstep:
         return heard
 
     def _opened(self, side: Side) -> RawConnection:
-        self._opening.append(RawConnection(side.server.name, side.server.port, side.server.tamper))
+        server = side.server
+        ports = (server.port, *server.others)
+        port = ports[side.opened % len(ports)]
+        side.opened += 1
+        self._opening.append(RawConnection(server.name, port, server.tamper, syncs=side.syncs))
         return self._opening[-1]
 
     def _close_opening(self) -> None:

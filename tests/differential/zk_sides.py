@@ -1,4 +1,4 @@
-"""Two servers to compare over ZooKeeper's protocol: Debian's ZooKeeper and a `quorate serve`.
+"""To compare over ZooKeeper's protocol: Debian's ZooKeeper, and a `quorate serve` or a cell of three.
 
 Invariants
     * Both start empty, with the same settings, and each is a process of its own.
@@ -20,9 +20,11 @@ import pytest
 
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 from tests.differential.zk_lockstep import SUPER_PASSWORD, Lockstep, Server
+from tests.support.zookeeper_cell import running_cell
 from tests.support.zookeeper_server import ZooKeeperProcess, digest_id, running_zookeeper
 
 __all__ = [
+    "ON_CELL",
     "ON_ETCD",
     "SETTINGS",
     "running_face_on_etcd",
@@ -52,6 +54,8 @@ _OUR_NAMES = {
 
 # Instead of the URL of an engine: the face in a process of its own, on a real etcd.
 ON_ETCD = "on etcd"
+# And: three nodes that share the clients, on a real etcd cluster of three.
+ON_CELL = "on a cell"
 
 
 @contextmanager
@@ -61,14 +65,27 @@ def running_pair(
     """A real ZooKeeper, and Quorate."""
     with ExitStack() as running, ThreadPoolExecutor() as starting:
         ours = starting.submit(
-            lambda: running.enter_context(
-                running_face_on_etcd(directory, settings)
-                if engine == ON_ETCD
-                else running_quorate(directory, engine, settings)
-            )
+            lambda: running.enter_context(_running_ours(directory, engine, settings))
         )
         theirs = running.enter_context(_running_zookeeper(directory / "zookeeper", settings))
-        yield running.enter_context(_in_lockstep(theirs.port, ours.result()))
+        yield running.enter_context(_in_lockstep(theirs.port, *ours.result()))
+
+
+@contextmanager
+def _running_ours(
+    directory: Path, engine: str, settings: Mapping[str, int]
+) -> Iterator[tuple[int, ...]]:
+    """The ports of its nodes."""
+    if engine == ON_CELL:
+        digest = {"QUORATE_ZOOKEEPER_SUPER_DIGEST": _SUPER_DIGEST}
+        with running_cell(directory, *_flags(settings), environ=digest) as cell:
+            yield tuple(cell.ports)
+    elif engine == ON_ETCD:
+        with running_face_on_etcd(directory, settings) as port:
+            yield (port,)
+    else:
+        with running_quorate(directory, engine, settings) as port:
+            yield (port,)
 
 
 @contextmanager
@@ -83,8 +100,8 @@ def running_real_pair(directory: Path) -> Iterator[Lockstep]:
 
 
 @contextmanager
-def _in_lockstep(theirs: int, ours: int) -> Iterator[Lockstep]:
-    lockstep = Lockstep(Server("ZooKeeper", theirs), Server("Quorate", ours))
+def _in_lockstep(theirs: int, ours: int, *others: int) -> Iterator[Lockstep]:
+    lockstep = Lockstep(Server("ZooKeeper", theirs), Server("Quorate", ours, others=others))
     try:
         yield lockstep
     finally:
@@ -109,10 +126,15 @@ def running_quorate(
     """Run `quorate serve`; the port on which it speaks ZooKeeper's protocol."""
     command = [sys.executable, "-W", "error", "-m", "quorate", "serve", "--engine", engine]
     command += ["--listen-zookeeper", "127.0.0.1:0", "--listen-etcd", "off", "--listen-http", "off"]
-    for name, value in {**settings, "maxClientCnxns": 0}.items():
-        command += [f"--zookeeper-{_OUR_NAMES[name].replace('_', '-')}", str(value)]
-    with _running(command, directory) as port:
+    with _running([*command, *_flags(settings)], directory) as port:
         yield port
+
+
+def _flags(settings: Mapping[str, int]) -> list[str]:
+    flags: list[str] = []
+    for name, value in {**settings, "maxClientCnxns": 0}.items():
+        flags += [f"--zookeeper-{_OUR_NAMES[name].replace('_', '-')}", str(value)]
+    return flags
 
 
 @contextmanager

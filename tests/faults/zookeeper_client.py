@@ -87,13 +87,14 @@ class ZkClient:
         cls,
         port: int,
         *,
+        host: str = "127.0.0.1",
         timeout_ms: int = 30_000,
         session: Session | None = None,
         zxid: int = 0,
         patience_s: float = PATIENCE_S,
     ) -> ZkClient:
         """A new session, or another connection for one; raises Expired, Lost or OSError."""
-        client = cls(*await asyncio.open_connection("127.0.0.1", port))
+        client = cls(*await asyncio.open_connection(host, port))
         try:
             async with asyncio.timeout(patience_s):
                 await client._greet(timeout_ms, session, zxid)

@@ -437,8 +437,9 @@ def assert_idle(replicas: Replica | Iterable[Replica]) -> None:
     several: Sequence[Replica] = [replicas] if isinstance(replicas, Replica) else list(replicas)
     for replica in several:
         commits = replica._commits
-        for table in ("lanes", "expected", "closing", "claims"):
+        for table in ("lanes", "expected", "closing"):
             assert not getattr(commits, f"_{table}"), table
+        assert not commits._claims.by_path
         assert not commits.flights.pending
         assert not commits.flights._sent
         assert not commits.flights._by_key

@@ -29,10 +29,10 @@ from quorate.faces.common.host_guard import HostGuard
 from quorate.faces.common.http1 import Http1Connections
 from quorate.faces.common.origin_guard import OriginGuard
 from quorate.faces.zookeeper.figures import (
-    MODE,
     data_size,
     environment,
     last_operation,
+    mode,
     monitor,
     properties,
     session_deadlines_ms,
@@ -136,7 +136,7 @@ async def _server_stats(view: ServerView, _: _Arguments) -> Answer:
     }
     return {
         "version": FULL_VERSION,
-        "read_only": False,
+        "read_only": view.is_read_only,
         "server_stats": {
             "packets_sent": stats.packets_sent,
             "packets_received": stats.packets_received,
@@ -144,7 +144,7 @@ async def _server_stats(view: ServerView, _: _Arguments) -> Answer:
             "client_response_stats": sizes,
             "data_dir_size": size_bytes,
             "log_dir_size": size_bytes,
-            "server_state": MODE,
+            "server_state": mode(view),
             "last_processed_zxid": view.tree.zxid,
             "outstanding_requests": stats.outstanding,
             "avg_latency": stats.latency_avg_ms,
@@ -203,8 +203,8 @@ async def _system_properties(_: ServerView, __: _Arguments) -> Answer:
     return dict(sorted(properties().items()))
 
 
-async def _is_read_only(_: ServerView, __: _Arguments) -> Answer:
-    return {"read_only": False}
+async def _is_read_only(view: ServerView, _: _Arguments) -> Answer:
+    return {"read_only": view.is_read_only}
 
 
 async def _get_trace_mask(view: ServerView, _: _Arguments) -> Answer:
@@ -320,8 +320,16 @@ def _text(path: bytes) -> str:
 # -- what a server has that is not part of an ensemble
 
 
-async def _leader(_: ServerView, __: _Arguments) -> Answer:
-    return {"error": "server is not initialized"}
+async def _leader(view: ServerView, _: _Arguments) -> Answer:
+    """On a cluster: of its members, in their order, the one that leads."""
+    health = view.health
+    if health is None or view.is_read_only:
+        return {"error": "server is not initialized"}
+    for number, member in enumerate(health.members, 1):
+        if member.is_leader:
+            host = member.address.rpartition(":")[0]
+            return {"is_leader": mode(view) == "leader", "leader_id": number, "leader_ip": host}
+    return {"is_leader": False, "leader_id": -1, "leader_ip": ""}
 
 
 async def _observers(_: ServerView, __: _Arguments) -> Answer:

@@ -27,12 +27,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import random
 from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.clock import Clock
 from quorate.errors import LeaseNotFound, NoSpace, QuorateError, TooLarge
+from quorate.faces.zookeeper.claims import Claims
 from quorate.faces.zookeeper.drafts import Draft, MustWait
 from quorate.faces.zookeeper.faults import ZkError
 from quorate.faces.zookeeper.flights import Flights
@@ -46,7 +48,7 @@ from quorate.faces.zookeeper.proposals import (
 )
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.shortcuts import plain_write
-from quorate.store.api import Following, InProcess, Store
+from quorate.store.api import Begins, Following, InProcess, Store
 from quorate.store.model import Compare, CompareTarget, Put, Relation, Txn, TxnResult
 from quorate.wire.zookeeper.codes import Err
 from quorate.wire.zookeeper.replies import path_body
@@ -62,6 +64,12 @@ _log = logging.getLogger(__name__)
 
 # How often a write is prepared again before its client is told that nobody knows.
 _ATTEMPTS_MAX = 100
+# So often at once: of those that race one always wins, and a pause only lets younger ones pass.  Who
+# has lost more than that may be in step with another node: it waits for a random time, up to so much
+# more with each.
+_ATTEMPTS_AT_ONCE = 16
+_APART_S = 0.001
+_APART_S_MAX = 0.02
 
 _MOD, _EQUAL = CompareTarget.MOD, Relation.EQUAL
 _NO_COMPARES: list[Compare] = []
@@ -86,17 +94,20 @@ class Commits:
         self._clock = clock
         self._sole_writer = sole_writer
         self.following: Following | None = None  # in a store in this process, once it is followed
+        self._begins = store if isinstance(store, Begins) else None
         self._loop = asyncio.get_running_loop()
         self._lanes: dict[int, Lane] = {}
         self.flights = Flights()
         self._pending = self.flights.pending
         self._expected: dict[int, Write] = {}  # by the revision it was given
         self._closing: dict[int, Write] = {}  # by session
-        self._claims: dict[bytes, Write] = {}  # by path: who cannot be prepared yet, and is next
+        self._claims = Claims()
         self._number = itertools.count()
+        self._random = random.Random()
         self._is_over = False
         self._tasks: set[asyncio.Task[None]] = set()
         self.count = 0  # submitted and without an outcome
+        self.unsettled: set[int] = set()  # sessions of writes of which nobody knows, or ever will
 
     def submit(self, request: Request, caller: Caller, on_outcome: OnOutcome) -> None:
         if self._is_over:
@@ -159,7 +170,7 @@ class Commits:
             or session is None
             or session.node_id != self._replica.node_id
             or write.refusal is not None
-            or self._claims
+            or self._claims.by_path
         ):
             return False
         now_ms = int(self._clock.wall() * 1000)
@@ -192,7 +203,7 @@ class Commits:
 
     def _prepare(self, write: Write, request: WriteRequest) -> bool:
         if write.claims:
-            self._drop_claims(write)
+            self._claims.drop(write)
         tree = self._replica.tree
         session_id = write.caller.session_id
         session = tree.sessions.get(session_id) if session_id else None
@@ -213,7 +224,7 @@ class Commits:
                 refused = Outcome(error.code, 0, b"")
             except MultiRefused as error:
                 refused = Outcome(Err.OK, 0, error.body)
-            if self._claims and not self._may_go_on(write, draft):
+            if self._claims.by_path and not self._claims.may_go_on(write, draft):
                 return False
             if refused is not None and self._is_final(draft):
                 return self._refuse(write, draft, refused)
@@ -229,7 +240,7 @@ class Commits:
             if not writes and draft.depends:
                 raise MustWait
         except MustWait:
-            self._wait(write, draft, None)
+            self._claims.wait(write, draft, None)
             return False
         write.refusal = refused
         if writes:
@@ -238,7 +249,7 @@ class Commits:
             self.flights.send(write, key, after, draft.depends)
         write.only_looks = not writes
         write.lane.in_flight.append(write)
-        self._run(self._ask(write, Txn(tuple(compares), tuple(writes))))
+        self._send(write, Txn(tuple(compares), tuple(writes)))
         return True
 
     def _take(self, write: Write, following: Following, txn: Txn, after: dict[bytes, Node]) -> bool:
@@ -298,10 +309,29 @@ class Commits:
         else:
             self._finish(write, Outcome(Err.OK, 0, self._reply(write, 0)))
 
+    def _send(self, write: Write, txn: Txn) -> None:
+        """To a store elsewhere, which answers when it has carried it out; never in this call."""
+        if self._begins is not None:
+            try:
+                if self._begins.begin(txn, partial(self._told, write)):
+                    return
+            except QuorateError as error:
+                self._loop.call_soon(self._told, write, None, error)
+                return
+        self._run(self._ask(write, txn))
+
     async def _ask(self, write: Write, txn: Txn) -> None:
         try:
             result = await self._store.txn(txn)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
+            self._told(write, None, error)
+        else:
+            self._told(write, result, None)
+
+    def _told(self, write: Write, result: TxnResult | None, error: BaseException | None) -> None:
+        if self._is_over:
+            return
+        if result is None:
             self.flights.settled(write)
             self._give_up(write, error)
         else:
@@ -318,39 +348,10 @@ class Commits:
 
     def _refuse(self, write: Write, draft: Draft, outcome: Outcome) -> bool:
         if draft.depends:
-            self._wait(write, draft, outcome)
+            self._claims.wait(write, draft, outcome)
             return False
         self._answer(write, outcome)
         return True
-
-    def _wait(self, write: Write, draft: Draft, refusal: Outcome | None) -> None:
-        write.refusal = refusal
-        for other in draft.depends:
-            assert isinstance(other, Write)
-            self._wait_for(write, other)
-        if refusal is None:
-            write.claims = tuple(draft.paths)
-            for path in write.claims:
-                self._claims.setdefault(path, write)
-
-    def _wait_for(self, write: Write, other: Write) -> None:
-        if other not in write.waits_for:
-            write.waits_for.add(other)
-            other.dependents.append(write)
-
-    def _may_go_on(self, write: Write, draft: Draft) -> bool:
-        """Not if somebody older waits for one of the znodes."""
-        for path in draft.paths:
-            other = self._claims.get(path)
-            if other is not None and other.number < write.number:
-                self._wait_for(write, other)
-        return not write.waits_for
-
-    def _drop_claims(self, write: Write) -> None:
-        for path in write.claims:
-            if self._claims.get(path) is write:
-                del self._claims[path]
-        write.claims = ()
 
     def _release(self, write: Write, *, went_through: bool) -> None:
         """Those who were judged by what it would leave, or could not be, have their turn."""
@@ -394,6 +395,7 @@ class Commits:
 
     def session_ended(self, session_id: int) -> None:
         """The tree shows a session no more: if its client asked for that, here is the answer."""
+        self.unsettled.discard(session_id)
         write = self._closing.pop(session_id, None)
         if write is not None:
             self._finish(write, Outcome(Err.OK, self._replica.tree.zxid, b""))
@@ -417,7 +419,7 @@ class Commits:
     def _answer(self, write: Write, outcome: Outcome | None) -> None:
         self.count -= 1
         if write.claims:
-            self._drop_claims(write)
+            self._claims.drop(write)
         write.on_outcome(outcome)
         if write.dependents:
             self._release(write, went_through=outcome is not None)
@@ -431,12 +433,16 @@ class Commits:
             self.flights.withdraw(write)
             self._finish(write, Outcome(Err.BAD_ARGUMENTS, 0, b""))
         else:
-            if error is not None and not isinstance(error, QuorateError):
+            if isinstance(error, QuorateError):
+                _log.info("a client has to be hung up on, because of a write: %s", error)
+            elif error is not None:
                 _log.error("a write failed in a way it never should", exc_info=error)
             self._lose(write)
 
     def _lose(self, write: Write) -> None:
         """Nobody knows what became of it, or ever will."""
+        if write.first_key and write.lane.session_id in self._replica.tree.sessions:
+            self.unsettled.add(write.lane.session_id)
         self.flights.withdraw(write)
         self._forsake_behind(write)
         self._finish(write, None)
@@ -464,7 +470,8 @@ class Commits:
         lane.is_stopped = True
         lane.unseen += 1
         self._release(write, went_through=False)
-        self._run(self._restart_at(lane, revision))
+        apart_s = min(max(write.attempts - _ATTEMPTS_AT_ONCE, 0) * _APART_S, _APART_S_MAX)
+        self._run(self._restart_at(lane, revision, self._random.uniform(0.0, apart_s)))
 
     def _restart(self, lane: Lane) -> None:
         """When all that were in flight are back: prepare those that have to be, in their order."""
@@ -479,8 +486,10 @@ class Commits:
         lane.is_stopped = False
         self._pump(lane)
 
-    async def _restart_at(self, lane: Lane, revision: int) -> None:
+    async def _restart_at(self, lane: Lane, revision: int, pause_s: float) -> None:
         """The state that refused one of them must be seen first."""
+        if pause_s:
+            await asyncio.sleep(pause_s)
         await self._replica.caught_up(revision)
         lane.unseen -= 1
         self._restart(lane)
@@ -489,8 +498,7 @@ class Commits:
 
     async def _sync(self, write: Write, request: Sync) -> None:
         try:
-            newest = await self._store.range(b"\0", count_only=True)
-            await self._replica.caught_up(newest.revision)
+            await self._replica.sync()
         except QuorateError as error:
             self._give_up(write, error)
         else:
@@ -528,7 +536,7 @@ class Commits:
         await asyncio.gather(*tasks, return_exceptions=True)
         lanes = list(self._lanes.values())
         self.flights.clear()
-        for table in (self._lanes, self._expected, self._closing, self._claims):
+        for table in (self._lanes, self._expected, self._closing, self._claims.by_path):
             table.clear()
         for lane in lanes:
             for write in (*lane.in_flight, *lane.waiting):

@@ -36,8 +36,9 @@ from quorate.faces.zookeeper.commits import Request as Write
 from quorate.faces.zookeeper.faults import ZkError
 from quorate.faces.zookeeper.four_letter import is_word
 from quorate.faces.zookeeper.intake import Intake
+from quorate.faces.zookeeper.read_only import NOT_READ_ONLY_OPS, ReadOnlySessions
 from quorate.faces.zookeeper.reads import READ_REQUESTS, ReadRequest
-from quorate.faces.zookeeper.sessions import Session
+from quorate.faces.zookeeper.sessions import Session, SessionKeeper
 from quorate.faces.zookeeper.stats import ConnectionStats
 from quorate.faces.zookeeper.surroundings import Peer, Surroundings
 from quorate.faces.zookeeper.turns import Guard, Turn
@@ -92,7 +93,9 @@ class Connection:
     def __init__(self, face: Surroundings, peer: Peer, stats: ConnectionStats) -> None:
         self._face, self._peer, self.stats = face, peer, stats
         self._throttle = face.throttle
-        self._replica, self._reads, self._sessions = face.replica, face.reads, face.sessions
+        self._replica, self._reads = face.replica, face.reads
+        self._sessions: SessionKeeper = face.sessions
+        self._read_only: ReadOnlySessions | None = None  # they are, if nothing can be written
         self._tree = face.replica.tree
         self.address = stats.host
         self.ids: tuple[Identity, ...] = ()
@@ -242,13 +245,9 @@ class Connection:
             self.hang_up("the store cannot be followed at the moment")
             return
         # Since the connection was made the replica may have been replaced.
-        self._replica, self._reads, self._sessions = face.replica, face.reads, face.sessions
-        self._tree = tree = self._replica.tree
-        zxid = tree.zxid
-        if request.last_zxid_seen > zxid:
-            # Another node may know what the client has seen; this one must not show it an older state.
-            self.hang_up(f"it has seen zxid {request.last_zxid_seen:#x}, and here it is {zxid:#x}")
-            return
+        self._replica, self._reads, self._read_only = face.replica, face.reads, face.read_only
+        self._sessions = face.sessions if self._read_only is None else self._read_only
+        self._tree = self._replica.tree
         if request.session_id:
             face.stats.connection_revalidate_count += 1
         self._sessions.connect(request, self)
@@ -271,10 +270,13 @@ class Connection:
         if not self._closes_session:  # else its reply is on its way
             self.hang_up("its session is over")
 
+    def session_is_sure(self) -> None:
+        self._go_on_later()
+
     def _answer_connect(self, timeout_ms: int, session_id: int, password: bytes) -> None:
         request = self._connecting
         assert request is not None
-        read_only = None if request.read_only is None else False
+        read_only = None if request.read_only is None else self._read_only is not None
         response = encode_connect_response(timeout_ms, session_id, password, read_only)
         self._put_out(response)
         now = self._face.clock.now()
@@ -299,6 +301,9 @@ class Connection:
         now = self._sessions.touch(session)
         if self._intake.kept:
             self._keep(frames)
+        elif now > session.sure_until:
+            self._keep(frames)
+            self._sessions.doubt(session, now)
         else:
             taken = self._take(frames, now)
             if taken < len(frames):
@@ -311,7 +316,11 @@ class Connection:
     def _take_kept(self) -> None:
         kept, session = self._intake.kept, self._session
         if kept and session is not None:
-            taken = self._take(kept, self._sessions.touch(session))
+            now = self._sessions.touch(session)
+            if now > session.sure_until:
+                self._sessions.doubt(session, now)
+                return
+            taken = self._take(kept, now)
             if taken and not self.is_over:
                 self._intake.taken(taken)
 
@@ -329,6 +338,9 @@ class Connection:
             if len(frame) < _HEADER_SIZE:
                 raise ProtocolError(f"a request of {len(frame)} bytes has no header")
             xid, op = _HEADER.unpack_from(frame)
+            if self._read_only is not None and op in NOT_READ_ONLY_OPS:
+                self._reply(xid, Op.ERROR, Err.NOT_READ_ONLY, b"", now, now)
+                continue
             try:
                 request = decode_request(op, frame, _HEADER_SIZE)
             except ProtocolError:
@@ -430,9 +442,21 @@ class Connection:
 
     def _close_session(self, xid: int, started: float) -> None:
         """Nothing is taken behind it, so when its outcome comes everything has been answered."""
+        if self._read_only is not None:
+            self._close_read_only(xid, self._read_only, started)
+            return
         turn = self._queue(xid, Op.CLOSE_SESSION, None, 0, started)
         turn.is_pending = True
         self._replica.submit(CloseSession(), self, turn.settled)
+
+    def _close_read_only(self, xid: int, sessions: ReadOnlySessions, started: float) -> None:
+        assert self._session is not None
+        now = self._face.clock.now()
+        if sessions.close(self._session):
+            self._reply(xid, Op.CLOSE_SESSION, 0, b"", started, now)
+            self._end()
+        else:
+            self._reply(xid, Op.ERROR, Err.NOT_READ_ONLY, b"", started, now)
 
     def settled(self, turn: Turn) -> None:
         """The replica has carried out a write."""

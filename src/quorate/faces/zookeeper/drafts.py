@@ -23,6 +23,7 @@ from quorate.faces.zookeeper import layout
 from quorate.faces.zookeeper.layout import NodeKind, kids_key, node_key
 from quorate.faces.zookeeper.tree import Node, as_int32
 from quorate.store.model import Compare, CompareTarget, Delete, Put, Relation
+from quorate.store.rules import Limits
 from quorate.wire.zookeeper.codes import EventType
 from quorate.wire.zookeeper.requests import Acl
 
@@ -40,6 +41,7 @@ __all__ = [
 HERE = -2
 UNKNOWN = 0
 
+_KEY_BYTES_MAX = Limits().key_bytes_max
 # A value in flight that is larger is not compared but waited for.
 _VALUE_COMPARED_MAX = 4096
 
@@ -303,7 +305,9 @@ def _pin_node(node: Node | None, path: bytes, compares: list[Compare]) -> None:
     """The znode's own record is what was read, or what is in flight makes of it."""
     key = node_key(path)
     if node is None or not node.n_version:
-        compares.append(Compare(key, _CREATE, _EQUAL, 0))
+        # One that no store has is not there; to ask for it would be refused.
+        if len(key) <= _KEY_BYTES_MAX:
+            compares.append(Compare(key, _CREATE, _EQUAL, 0))
     elif node.n_mod:
         compares.append(Compare(key, _MOD, _EQUAL, node.n_mod))
     else:

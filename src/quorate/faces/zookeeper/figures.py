@@ -5,7 +5,9 @@ those are here that mean something here too; what only a Java server or an ensem
 proposals, garbage collection) is left out rather than shown as 0.
 
 Invariants
-    * No name is made up: every key is one that ZooKeeper 3.8 has as well, `python.version` apart.
+    * No name is made up: every key is one that ZooKeeper 3.8 has as well, apart from `python.version`
+      and, on a cluster, those that begin with `quorate_`.
+    * What is said of the cluster is what the store knows by itself: nobody is asked.
     * No name is looked up: addresses are shown as they are, never as what DNS calls them.
 """
 
@@ -26,16 +28,16 @@ from quorate.errors import LeaseNotFound, QuorateError
 from quorate.faces.zookeeper.stats import ConnectionStats, Latency
 from quorate.faces.zookeeper.version import FULL_VERSION
 from quorate.faces.zookeeper.view import ServerView
-from quorate.store.model import LeaseId
+from quorate.store.model import ClusterHealth, LeaseId
 from quorate.wire.zookeeper.codes import Op
 
 __all__ = [
-    "MODE",
     "Figure",
     "data_size",
     "environment",
     "hex64",
     "last_operation",
+    "mode",
     "monitor",
     "properties",
     "session_deadlines_ms",
@@ -44,7 +46,6 @@ __all__ = [
 
 Figure: TypeAlias = str | int | float
 
-MODE = "standalone"
 STATUS_S_MAX = 5.0
 # So many leases are asked about at a time: a store far away would take long one by one.
 _LEASES_AT_ONCE = 100
@@ -92,6 +93,16 @@ def hex64(number: int) -> str:
     return f"0x{number & 0xFFFF_FFFF_FFFF_FFFF:x}"
 
 
+def mode(view: ServerView) -> str:
+    """What ZooKeeper calls the state of a server."""
+    health = view.health
+    if health is None:
+        return "standalone"
+    if view.is_read_only:
+        return "read-only"
+    return {"leader": "leader", "learner": "observer"}.get(health.role, "follower")
+
+
 # -- mntr
 
 
@@ -100,7 +111,7 @@ def monitor(view: ServerView) -> dict[str, Figure]:
     stats, tree = view.stats, view.tree
     figures: dict[str, Figure] = {
         "version": FULL_VERSION,
-        "server_state": MODE,
+        "server_state": mode(view),
         "ephemerals_count": sum(len(each.ephemerals) for each in tree.sessions.values()),
         "num_alive_connections": len(stats.connections),
         "avg_latency": stats.latency_avg_ms,
@@ -135,6 +146,26 @@ def monitor(view: ServerView) -> dict[str, Figure]:
     }
     figures |= _latency("readlatency", stats.read_latency)
     figures |= _latency("updatelatency", stats.update_latency)
+    if view.health is not None:
+        figures |= _cluster(view, view.health)
+    return figures
+
+
+def _cluster(view: ServerView, health: ClusterHealth) -> dict[str, Figure]:
+    state = mode(view)
+    figures: dict[str, Figure] = {}
+    if not view.is_read_only:
+        doing = {"leader": "leading", "observer": "observing"}.get(state, "following")
+        figures["peer_state"] = f"{doing} - broadcast"
+        figures["quorum_size"] = len(health.members)
+    if state == "leader":
+        figures["synced_followers"] = sum(
+            1 for member in health.members if not member.is_leader and not member.error
+        )
+    figures["quorate_serving"] = int(health.is_serving)
+    figures["quorate_lag"] = health.lag
+    figures["quorate_stale_ms"] = int(1000 * health.stale_s)
+    figures["quorate_revision"] = health.revision
     return figures
 
 

@@ -7,8 +7,9 @@ How a connection uses it
     `abandoned(1)`: it is no request that waits.
 
 Invariants
-    * Only words on the whitelist are carried out, and `srvr`, which ZooKeeper's own scripts need.  The
-      others are answered with one line that says so; what is no word at all is not answered.
+    * Only words on the whitelist are carried out, and `srvr`, which ZooKeeper's own scripts need; where
+      a server may become read-only `isro` as well, with which its clients look for one that is not.
+      The others are answered with one line that says so; what is no word at all is not answered.
     * They change nothing but counters, and wait for the store for a bounded time.
 
 Differs from ZooKeeper: no order of lines is promised within a list there; here it is that of sessions
@@ -23,11 +24,11 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from quorate.faces.zookeeper.figures import (
-    MODE,
     data_size,
     environment,
     hex64,
     last_operation,
+    mode,
     monitor,
     session_deadlines_ms,
 )
@@ -50,13 +51,16 @@ def is_word(head: bytes) -> bool:
     return head in WORDS
 
 
-def is_enabled(word: bytes, whitelist: frozenset[str]) -> bool:
-    return word == b"srvr" or "*" in whitelist or word.decode("latin-1") in whitelist
+def is_enabled(word: bytes, view: ServerView) -> bool:
+    whitelist = view.settings.commands_whitelist
+    if word == b"srvr" or "*" in whitelist or word.decode("latin-1") in whitelist:
+        return True
+    return word == b"isro" and view.health is not None
 
 
 async def answer(word: bytes, view: ServerView, rest: bytes = b"") -> bytes:
     """What to send before hanging up; `rest` is what came with the word, which `stmk` needs."""
-    if not is_enabled(word, view.settings.commands_whitelist):
+    if not is_enabled(word, view):
         name = "telnet close" if word == _TELNET_CLOSES else word.decode("ascii")
         return f"{name} is not executed because it is not in the whitelist.\n".encode()
     if word == b"stmk":
@@ -96,12 +100,17 @@ async def _envi(_: ServerView) -> str:
 
 
 async def _srvr(view: ServerView) -> str:
-    return f"Zookeeper version: {FULL_VERSION}\n{_server(view)}"
+    return f"{_version(view)}{_server(view)}"
 
 
 async def _stat(view: ServerView) -> str:
     clients = "".join(f"{_connection(each, brief=True)}\n" for each in _connections(view))
-    return f"Zookeeper version: {FULL_VERSION}\nClients:\n{clients}\n{_server(view)}"
+    return f"{_version(view)}Clients:\n{clients}\n{_server(view)}"
+
+
+def _version(view: ServerView) -> str:
+    notice = "READ-ONLY mode; serving only read-only clients\n" if view.is_read_only else ""
+    return f"Zookeeper version: {FULL_VERSION}\n{notice}"
 
 
 def _server(view: ServerView) -> str:
@@ -114,7 +123,7 @@ def _server(view: ServerView) -> str:
         f"Connections: {len(stats.connections)}\n"
         f"Outstanding: {stats.outstanding}\n"
         f"Zxid: {hex64(view.tree.zxid)}\n"
-        f"Mode: {MODE}\n"
+        f"Mode: {mode(view)}\n"
         f"Node count: {len(view.tree.nodes)}\n"
     )
 
@@ -147,8 +156,8 @@ async def _dirs(view: ServerView) -> str:
     return f"datadir_size: {size_bytes}\nlogdir_size: {size_bytes}\n"
 
 
-async def _isro(_: ServerView) -> str:
-    return "rw"
+async def _isro(view: ServerView) -> str:
+    return "ro" if view.is_read_only else "rw"
 
 
 async def _hash(_: ServerView) -> str:

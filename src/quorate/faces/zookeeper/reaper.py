@@ -64,8 +64,10 @@ class Reaper:
                 await self._clock.sleep(pause_s)
             outcome = await self._remove(path)
             if outcome is None:
+                # The store may be away; then it would be the same with all of them.
                 _log.warning("removing %s: not known whether it happened; looked at again later", path)
-            elif outcome.err not in (Err.OK, Err.NO_NODE, Err.NOT_EMPTY, Err.BAD_VERSION):
+                return
+            if outcome.err not in (Err.OK, Err.NO_NODE, Err.NOT_EMPTY, Err.BAD_VERSION):
                 _log.warning("removing %s was refused: %s", path, Err(outcome.err).name)
 
     async def _remove(self, path: bytes) -> Outcome | None:

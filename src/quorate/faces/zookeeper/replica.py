@@ -7,6 +7,8 @@ Invariants
       is answered; then the next is looked at.  So on every connection events and answers come in the
       order of their zxids, and no answer shows what an event has not told yet.
     * A revision that may be a write of ours waits until the store has said so.
+    * What a store on a cluster cannot tell now it will tell later: the tree stays as it is until then,
+      and goes on from there.  Whether it may be shown meanwhile, and to whom, is for others to say.
     * When the store's history was compacted under the watch, the tree is read anew, and watchers are
       told what the difference amounts to.
     * Children that go with the lease of their session leave no record at their parent.  Whoever sees
@@ -23,7 +25,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from quorate.clock import Clock, SystemClock
-from quorate.errors import Compacted, QuorateError, Unavailable
+from quorate.errors import Compacted, QuorateError, StoreClosed, Unavailable
 from quorate.faces.zookeeper import layout
 from quorate.faces.zookeeper.acl import OPEN_ACL, READ_ONLY_ACL
 from quorate.faces.zookeeper.commits import Commits, OnOutcome, Request
@@ -33,7 +35,7 @@ from quorate.faces.zookeeper.proposals import Caller
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.tree import Change, Node, Tree
 from quorate.faces.zookeeper.watches import WatchTable
-from quorate.store.api import InProcess, Store, WatchStream
+from quorate.store.api import InProcess, OnCluster, Store, WatchStream
 from quorate.store.model import Compare, KeyRange, KeyValue, Put, Txn, WatchBatch
 from quorate.wire.zookeeper.codes import EventType
 from quorate.wire.zookeeper.requests import Acl
@@ -50,6 +52,8 @@ _LOSSES_MAX = 50
 # When that is tried again: after a lost race, and after the store could not take it.
 _LOSSES_AGAIN_S = 0.05
 _LOSSES_RETRY_S = 5.0
+# Before a store on a cluster is followed again that could not be.
+_FOLLOW_AGAIN_S = 0.5
 
 
 class Replica:
@@ -71,6 +75,8 @@ class Replica:
         self.on_session_gone: Callable[[int], None] = lambda _: None
         self.on_session_moved: Callable[[int], None] = lambda _: None
         self._store = store
+        # Such a store is a replica itself, and shows what it has also when it is cut off.
+        self._is_on_cluster = isinstance(store, OnCluster)
         self._clock = clock or SystemClock()
         settings = settings or ZooKeeperSettings()
         self._commits = Commits(self, store, settings, self._clock, sole_writer=sole_writer)
@@ -80,6 +86,11 @@ class Replica:
         self._recording: asyncio.Task[None] | None = None
         self._end: asyncio.Future[None] | None = None
         self._is_over = False
+
+    @property
+    def unsettled(self) -> set[int]:
+        """Sessions with a write that may still be on its way, though nobody waits for it any more."""
+        return self._commits.unsettled
 
     @property
     def in_flight_count(self) -> int:
@@ -105,6 +116,14 @@ class Replica:
             self._stream.request_progress()
         await waiter
 
+    async def sync(self) -> None:
+        """Returns when the tree shows everything that was acknowledged anywhere before this call."""
+        if isinstance(self._store, OnCluster):
+            revision = await self._store.sync()
+        else:
+            revision = (await self._store.range(b"\0", count_only=True)).revision
+        await self.caught_up(revision)
+
     async def run(self) -> None:
         """Follow the store until cancelled.  Raises `Unavailable` when the store is."""
         try:
@@ -116,6 +135,12 @@ class Replica:
                 except Compacted:
                     _log.warning("history was compacted under the watch: reading the tree anew")
                     revision = await self._load_anew()
+                except Unavailable as error:
+                    if isinstance(error, StoreClosed) or not self._is_on_cluster:
+                        raise
+                    _log.warning("the store cannot be followed at the moment: %s", error)
+                    await self._clock.sleep(_FOLLOW_AGAIN_S)
+                    revision = self.tree.zxid
         finally:
             self._is_over = True
             self.ready.clear()
@@ -232,10 +257,16 @@ class Replica:
 
     async def _establish(self) -> None:
         """The znodes every ZooKeeper has."""
+        if self._is_on_cluster:
+            root = await self._store.range(node_key(ROOT), keys_only=True, serializable=True)
+            if root.kvs:
+                return  # so it comes up while nothing can be written, too
         await self._store.txn(Txn((Compare.missing(node_key(ROOT)),), _first_nodes()))
 
     async def _load(self, tree: Tree) -> int:
-        first = await self._store.range(layout.EVERYTHING, limit=1, keys_only=True)
+        first = await self._store.range(
+            layout.EVERYTHING, limit=1, keys_only=True, serializable=self._is_on_cluster
+        )
         revision: int = first.revision
         kids: list[KeyValue] = []
         read = 0
@@ -251,7 +282,9 @@ class Replica:
     async def _pages(self, revision: int) -> AsyncIterator[tuple[KeyValue, ...]]:
         keys = layout.EVERYTHING
         while True:
-            page = await self._store.range(keys, at=revision, limit=_PAGE_KEYS)
+            page = await self._store.range(
+                keys, at=revision, limit=_PAGE_KEYS, serializable=self._is_on_cluster
+            )
             if page.kvs:
                 yield page.kvs
             if not page.more:

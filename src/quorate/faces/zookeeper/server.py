@@ -4,6 +4,10 @@ Whoever is connected is served from one replica of the tree.  When the store can
 (it is away, or the replica met an error), every client is hung up on and finds its session again, here
 or at another node; meanwhile four-letter words are answered, and ConnectRequests are not.
 
+A store on a cluster may say that it is not serving: it has lost the cluster, and shows what it had.
+Then too every client is hung up on.  Those that come back and asked for it are served read-only, from
+the replica as it is; when the store serves again, they are hung up on once more (see `read_only`).
+
 The caller binds the sockets, so that a port in use is its to report, and owns the signals.
 
 Invariants
@@ -29,6 +33,7 @@ from quorate.clock import Clock, SystemClock
 from quorate.errors import QuorateError
 from quorate.faces.zookeeper import four_letter
 from quorate.faces.zookeeper.connection import Connection
+from quorate.faces.zookeeper.read_only import ReadOnlySessions
 from quorate.faces.zookeeper.reads import Reads
 from quorate.faces.zookeeper.reaper import Reaper
 from quorate.faces.zookeeper.replica import Replica
@@ -38,7 +43,8 @@ from quorate.faces.zookeeper.stats import ServerStats
 from quorate.faces.zookeeper.throttle import Throttle
 from quorate.faces.zookeeper.tree import Tree
 from quorate.faces.zookeeper.watches import WatchTable
-from quorate.store.api import Store
+from quorate.store.api import OnCluster, Store
+from quorate.store.model import ClusterHealth
 
 __all__ = ["Face", "serve_zookeeper"]
 
@@ -78,6 +84,7 @@ class Face:
         self._to_go_on: list[Connection] = []
         self._pass_due = False
         self._words: set[asyncio.Task[None]] = set()
+        self.read_only: ReadOnlySessions | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -85,12 +92,39 @@ class Face:
         self.replica = Replica(self.store, self.settings, self.clock, sole_writer=self._sole_writer)
         self.reads = Reads(self.replica.tree, self.replica.watches, self.settings)
         self.sessions = Sessions(self.store, self.replica, self.settings, self.clock)
-        self.replica.on_session_gone = self.sessions.gone
-        self.replica.on_session_moved = self.sessions.moved
+        self.replica.on_session_gone = self._session_gone
+        self.replica.on_session_moved = self._session_moved
+        if self.read_only is not None:
+            self.read_only.stop()
+        health = self.health
+        is_serving = health is None or health.is_serving
+        self.read_only = None if is_serving else self._begin_read_only()
+
+    def _begin_read_only(self) -> ReadOnlySessions:
+        return ReadOnlySessions(self.replica.tree, self.settings, self.clock)
+
+    def _session_gone(self, id: int) -> None:
+        self.sessions.gone(id)
+        if self.read_only is not None:
+            self.read_only.gone(id)
+
+    def _session_moved(self, id: int) -> None:
+        self.sessions.moved(id)
+        if self.read_only is not None:
+            self.read_only.moved(id)
 
     @property
     def running(self) -> bool:
         return self.replica.ready.is_set()
+
+    @property
+    def is_read_only(self) -> bool:
+        return self.read_only is not None
+
+    @property
+    def health(self) -> ClusterHealth | None:
+        """Of the cluster the store stands on, if it does."""
+        return self.store.health() if isinstance(self.store, OnCluster) else None
 
     @property
     def tree(self) -> Tree:
@@ -126,6 +160,15 @@ class Face:
             await self.clock.sleep(RETRY_S)
             self._begin()
 
+    def serving_changed(self, is_serving: bool) -> None:
+        """The store has lost its cluster, or has it back."""
+        if is_serving and self.read_only is not None:
+            read_only, self.read_only = self.read_only, None
+            read_only.stop()
+        elif not is_serving and self.read_only is None:
+            self.read_only = self._begin_read_only()
+            self._hang_up_on_all("nothing can be written at the moment")
+
     async def _tell_ready(self, began: asyncio.Event) -> None:
         await self.replica.ready.wait()
         began.set()
@@ -139,8 +182,9 @@ class Face:
 
     def _hang_up_on_all(self, reason: str) -> None:
         for line in list(self._lines):
-            if line.connection is not None:
-                line.connection.hang_up(reason)
+            connection = line.connection
+            if connection is not None and not connection.is_asked_a_word:
+                connection.hang_up(reason)
 
     # -- connections come and go -----------------------------------------------------------
 
@@ -378,6 +422,9 @@ async def serve_zookeeper(
         raise ValueError("a secure listener needs an SSL context")
     face = Face(store, settings or ZooKeeperSettings(), clock or SystemClock(), sole_writer=sole_writer)
     began = asyncio.Event()
+    listening = contextlib.ExitStack()
+    if isinstance(store, OnCluster):
+        listening.callback(store.on_serving(face.serving_changed))
     tasks = [face.loop.create_task(face.follow_forever(began))]
     servers: list[asyncio.Server] = []
     try:
@@ -405,9 +452,12 @@ async def serve_zookeeper(
     finally:
         for server in servers:
             server.close()
+        listening.close()
         await face.drain()
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
         await face.stop_words()
         await face.sessions.stop()
+        if face.read_only is not None:
+            face.read_only.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from quorate.clock import Clock
+from quorate.faces.zookeeper.read_only import ReadOnlySessions
 from quorate.faces.zookeeper.reads import Reads
 from quorate.faces.zookeeper.replica import Replica
 from quorate.faces.zookeeper.sessions import Sessions
@@ -52,6 +53,11 @@ class Surroundings(Protocol):
 
     @property
     def sessions(self) -> Sessions: ...
+
+    @property
+    def read_only(self) -> ReadOnlySessions | None:
+        """Who has the sessions while nothing can be written; None while `sessions` has."""
+        ...
 
     @property
     def stats(self) -> ServerStats: ...

@@ -13,6 +13,7 @@ from quorate.clock import Clock
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.stats import ServerStats
 from quorate.store.api import Store
+from quorate.store.model import ClusterHealth
 
 __all__ = ["ServerView", "SessionView", "TreeView", "WatchesView"]
 
@@ -61,6 +62,16 @@ class ServerView(Protocol):
     @property
     def running(self) -> bool:
         """Whether requests are served: the tree is there and follows the store."""
+        ...
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing can be written, and only those are served who asked for that."""
+        ...
+
+    @property
+    def health(self) -> ClusterHealth | None:
+        """Of the cluster the store stands on, if it does."""
         ...
 
     @property

@@ -11,6 +11,7 @@ from quorate.faces.zookeeper.stats import ConnectionStats, ServerStats
 from quorate.faces.zookeeper.view import WatchesView
 from quorate.faces.zookeeper.watches import WatchKind, WatchTable
 from quorate.store.api import Store
+from quorate.store.model import ClusterHealth
 from quorate.wire.zookeeper.codes import Op
 from quorate.wire.zookeeper.requests import Acl
 
@@ -52,6 +53,8 @@ class FixedView:
     clock: ManualClock
     settings: ZooKeeperSettings = ALL
     running: bool = True
+    is_read_only: bool = False
+    health: ClusterHealth | None = None
     tree: FixedTree = field(default_factory=FixedTree)
     client_port: int = 2181
     secure_client_port: int = -1

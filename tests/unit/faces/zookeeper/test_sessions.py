@@ -13,7 +13,7 @@ from quorate.clock import ManualClock
 from quorate.engines.opening import open_embedded
 from quorate.errors import Indeterminate, LeaseNotFound, NoSpace, Overloaded, QuorateError, Unavailable
 from quorate.faces.zookeeper.layout import session_key
-from quorate.faces.zookeeper.sessions import RENEW_S, lease_ttl_s
+from quorate.faces.zookeeper.rhythm import NEAR, RENEW_S
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.store.api import Store
 from quorate.wire.zookeeper.codes import Op
@@ -90,7 +90,7 @@ async def test_client_is_told_of_a_session_when_it_is_in_the_store_and_in_the_tr
         assert len(told.password) == 16
         (record,) = (await face.store.range(session_key(told.session_id))).kvs
         assert record.lease == told.session_id
-        assert (await face.store.time_to_live(told.session_id)).ttl_s == lease_ttl_s(10_000) == 10.5
+        assert (await face.store.time_to_live(told.session_id)).ttl_s == NEAR.ttl_s(10_000) == 10.5
         assert face.tree.sessions[told.session_id].password == told.password
 
 
@@ -354,7 +354,7 @@ async def test_client_that_saw_the_future_is_hung_up_on_without_a_word() -> None
     async with serving() as face:
         client = Client(face)
         client.say(connect_frame(zxid=face.tree.zxid + 1))
-        assert client.is_closed()
+        await client.wait_closed()
         assert client.unparsed == b""
         assert (await Client(face).connect(connect_frame(zxid=face.tree.zxid))).session_id
 
