@@ -7,13 +7,14 @@ from quorate import errors
 from quorate.store import model
 
 PUBLIC = """
-    NO_LEASE Alarm BackupReport Compacted Compare CompareTarget DataError DataInUse DataUnreadable
-    Delete DeleteResult DuplicateKey Event EventKind FormatUnknown FutureRevision Indeterminate
-    InvalidRequest KeyNotFound KeyRange KeyValue Keys KnowsTimes LeaseExists LeaseGrant LeaseId
-    LeaseLost LeaseNotFound LeaseStatus Limits NoSpace Op OpResult Overloaded ProtocolError Put
-    PutResult QuorateError Range RangeResult Rejected Relation RestoreReport Retention Revision
-    SortTarget StateHash StorageFailed Store StoreClosed StoreStatus TooLarge Txn TxnResult
-    Unavailable Unsupported WatchBatch WatchStream __version__ open_embedded open_store restore
+    NO_LEASE Alarm BackupReport ClusterHealth Compacted Compare CompareTarget DataError
+    DataInUse DataUnreadable Delete DeleteResult DuplicateKey Event EventKind FormatUnknown
+    FutureRevision Indeterminate InvalidRequest KeyNotFound KeyRange KeyValue Keys KnowsTimes
+    LeaseExists LeaseGrant LeaseId LeaseLost LeaseNotFound LeaseStatus Limits MemberHealth
+    NoSpace Op OpResult Overloaded ProtocolError Put PutResult QuorateError Range RangeResult
+    Rejected Relation RestoreReport Retention Revision SortTarget StateHash StorageFailed Store
+    StoreClosed StoreStatus TooLarge Txn TxnResult Unavailable Unsupported WatchBatch
+    WatchStream __version__ open_embedded open_store restore
 """
 
 

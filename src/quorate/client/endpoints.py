@@ -13,6 +13,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -25,6 +26,8 @@ from quorate.errors import StoreClosed
 __all__ = ["PAUSE_FIRST_S", "PAUSE_MAX_S", "Dial", "Endpoints"]
 
 Dial = Callable[[Address], Awaitable[Channel]]
+
+logger = logging.getLogger(__name__)
 
 PAUSE_FIRST_S = 0.05
 PAUSE_MAX_S = 5.0
@@ -45,6 +48,7 @@ class Endpoints:
         self._channel: Channel | None = None
         self._retired: list[Channel] = []
         self._round: asyncio.Task[Channel] | None = None
+        self._changing: asyncio.Task[None] | None = None
         self._last_failure: str | None = None
         self._rounds_failed = 0
         self._not_before = clock.now()
@@ -85,19 +89,26 @@ class Endpoints:
             self._turn += 1
 
     def prefer(self, address: Address) -> None:
-        """Go on at this server, which is known to answer, if it is not the one spoken to."""
-        if address not in self.addresses or self._round is not None:
-            return
+        """Go on at this server, if it is one of ours and can be reached; until then as before."""
+        if address in self.addresses:
+            self._change_to((address,))
+
+    def try_others(self) -> None:
+        """Go on at another server, if one can be reached; until then as before.
+
+        For who doubts the server that is spoken to, but cannot be sure that another is better.
+        """
         channel = self.current
-        if channel is not None and channel.address != address:
-            self._retire(channel)
-            self._turn = self.addresses.index(address)
+        if channel is not None:
+            here = self.addresses.index(channel.address)
+            self._change_to((*self.addresses[here + 1 :], *self.addresses[:here]))
 
     async def close(self) -> None:
         self._closed = True
-        if self._round is not None:
-            self._round.cancel()
-            await asyncio.wait([self._round])
+        for task in (self._round, self._changing):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         channels = [*self._retired, *([self._channel] if self._channel is not None else [])]
         self._retired, self._channel = [], None
         for channel in channels:
@@ -105,6 +116,37 @@ class Endpoints:
 
     def __str__(self) -> str:
         return ", ".join(str(address) for address in self.addresses)
+
+    def _change_to(self, addresses: Sequence[Address]) -> None:
+        channel = self.current
+        if (
+            channel is None
+            or channel.address in addresses
+            or self._changing is not None
+            or self._closed
+        ):
+            return
+        self._changing = asyncio.create_task(self._change(channel, addresses), name="quorate-change")
+        self._changing.add_done_callback(self._change_over)
+
+    async def _change(self, old: Channel, addresses: Sequence[Address]) -> None:
+        for address in addresses:
+            try:
+                new = await self._dial(address)
+            except NotReached as error:
+                logger.debug("%s is not changed to: %s", address, error)
+                continue
+            if self._channel is old:
+                self._retire(old)
+                self._channel, self._turn = new, self.addresses.index(address)
+            else:  # it was lost meanwhile, and another found
+                await new.close()
+            return
+
+    def _change_over(self, task: asyncio.Task[None]) -> None:
+        self._changing = None
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("changing to another server failed", exc_info=error)
 
     def _note_loss(self) -> None:
         """What became of the last connection decides how soon the next is tried."""

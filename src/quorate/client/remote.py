@@ -400,10 +400,8 @@ class RemoteStore:
         self._asking.endpoints.prefer(address)
 
     def look_elsewhere(self) -> None:
-        """The server that is connected to does not do what it should: speak to the next, if any."""
-        channel = self._asking.endpoints.current
-        if channel is not None:
-            self._asking.endpoints.prefer_another(channel)
+        """The server that is connected to does not do what it should: speak to another, if any can."""
+        self._asking.endpoints.try_others()
 
     async def compact_revision(self) -> int:
         return await self._explaining.compact_revision()

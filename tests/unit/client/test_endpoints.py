@@ -18,7 +18,7 @@ from quorate.clock import ManualClock
 from quorate.errors import StoreClosed
 from tests.support.asking import turns
 
-_ONE, _TWO = Address("one"), Address("two")
+_ONE, _TWO, _THREE = Address("one"), Address("two"), Address("three")
 
 
 class _Line:
@@ -186,6 +186,62 @@ async def test_another_server_is_preferred_without_ending_what_runs(network: _Ne
     assert _line(await endpoints.channel()).address == _TWO
     await endpoints.close()
     assert _line(first).closed
+
+
+async def test_doubted_server_is_kept_until_another_is_reached(network: _Network) -> None:
+    endpoints = network.endpoints(_ONE, _TWO, _THREE)
+    first = await endpoints.channel()
+    network.down = {_TWO}
+    network.slow = asyncio.Event()
+    endpoints.try_others()
+    endpoints.try_others()  # once is enough
+    await turns()
+    assert endpoints.current is first
+    network.slow.set()
+    await turns()
+    assert _line(await endpoints.channel()).address == _THREE
+    assert _line(first).retired
+    assert [address for _, address in network.tried] == [_ONE, _TWO, _THREE]
+    await endpoints.close()
+
+
+async def test_doubted_server_is_kept_if_no_other_can_be_reached(network: _Network) -> None:
+    endpoints = network.endpoints(_ONE, _TWO)
+    first = await endpoints.channel()
+    network.down = {_TWO}
+    endpoints.try_others()
+    await turns()
+    assert endpoints.current is first
+    await endpoints.close()
+
+
+async def test_server_of_choice_is_gone_on_at_once_it_is_reached(network: _Network) -> None:
+    endpoints = network.endpoints(_ONE, _TWO, _THREE)
+    await endpoints.channel()
+    endpoints.prefer(_THREE)
+    await turns()
+    assert _line(await endpoints.channel()).address == _THREE
+    endpoints.prefer(Address("somebody else's"))
+    endpoints.prefer(_THREE)
+    await turns()
+    assert [address for _, address in network.tried] == [_ONE, _THREE]
+    await endpoints.close()
+
+
+async def test_connection_that_is_found_too_late_is_closed(network: _Network) -> None:
+    endpoints = network.endpoints(_ONE, _TWO)
+    first = await endpoints.channel()
+    network.slow = asyncio.Event()
+    endpoints.try_others()
+    await turns()
+    _line(first).lose()
+    waiting = asyncio.create_task(endpoints.channel())
+    await turns()
+    network.slow.set()
+    current = await waiting
+    await turns()
+    assert endpoints.current is current
+    await endpoints.close()
 
 
 async def test_the_only_server_is_kept(network: _Network) -> None:

@@ -31,7 +31,7 @@ _log.addHandler(logging.NullHandler())
 
 IDLE_S = 0.5
 # A question that is not answered within this is asked again, of another member.
-ASK_S = 1.5
+ASK_S = 1.0
 DOUBT_S = 2.5
 # Between questions that fail at once.
 _AGAIN_S = 0.1
