@@ -62,15 +62,21 @@ class Authority:
         name = x509.DNSName(file)
         return self._issue(file, name, ExtendedKeyUsageOID.CLIENT_AUTH, expired=expired)
 
+    def member(self, file: str = "member", *, host: str = "127.0.0.1") -> Pair:
+        """For whoever is a server and a client in one, as the members of a cell are."""
+        name = x509.IPAddress(ipaddress.ip_address(host))
+        both = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._issue(file, name, *both, expired=False)
+
     def _issue(
-        self, file: str, name: x509.GeneralName, usage: x509.ObjectIdentifier, *, expired: bool
+        self, file: str, name: x509.GeneralName, *usages: x509.ObjectIdentifier, expired: bool
     ) -> Pair:
         key = ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(_named(file), self._name, key, expired=expired)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(x509.SubjectAlternativeName([name]), critical=False)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
         )
         pair = Pair(self._directory / f"{file}.pem", self._directory / f"{file}.key")
         signed = builder.sign(self._key, hashes.SHA256())

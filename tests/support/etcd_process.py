@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import http.client
 import os
+import random
 import socket
 import subprocess
 import time
@@ -96,13 +97,24 @@ def clean_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("ETCD")}
 
 
+# Below those that the system gives to whoever connects: a server that is down for a while is dialled
+# all the time, and one of those calls would have its port when it comes back.
+_PORTS = range(20_000, 32_000)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports nobody had a moment ago, all different."""
+    """Ports nobody had a moment ago, all different, and still free after a while of not being used."""
     with contextlib.ExitStack() as taken:
-        sockets = [taken.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+        ports: list[int] = []
+        while len(ports) < count:
+            port = random.choice(_PORTS)
+            each = taken.enter_context(socket.socket())
+            try:
+                each.bind(("127.0.0.1", port))
+            except OSError:
+                continue  # somebody has it
+            ports.append(port)
+        return ports
 
 
 def is_healthy(port: int) -> bool:

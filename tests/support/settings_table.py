@@ -20,7 +20,15 @@ _END = "<!-- end of settings -->\n"
 # For settings that have no default to show.
 _EXAMPLES = {
     "advertise-etcd": "quorate.example:2379",
+    "cell": "a=10.0.0.1,b=10.0.0.2,c=10.0.0.3",
+    "cell-ca": "/etc/quorate/cell-ca.pem",
+    "cell-cert": "/etc/quorate/cell.pem",
+    "cell-key": "/etc/quorate/cell.key",
+    "data-dir": "/var/lib/quorate",
     "engine": "sqlite:/var/lib/quorate/quorate.db",
+    "etcd-flags": "--heartbeat-interval=200 --election-timeout=2000",
+    "etcd-program": "/usr/local/bin/etcd",
+    "node": "a",
     "tls-cert": "/etc/quorate/server.pem",
     "tls-key": "/etc/quorate/server.key",
     "tls-client-ca": "/etc/quorate/client-ca.pem",

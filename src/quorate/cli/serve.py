@@ -13,7 +13,7 @@ from quorate.server.config import Address, ServerConfig, TlsConfig
 from quorate.server.hangup import read_settings_again
 from quorate.server.logs import set_up_logs
 from quorate.server.run import Started, run_server
-from quorate.server.settings import GROUPS, SETTINGS, in_group
+from quorate.server.settings import GROUPS, SETTINGS, in_group, without_password
 from quorate.server.sources import CONFIG_VARIABLE, Effective, gather
 from quorate.server.units import format_count, format_size
 
@@ -112,16 +112,27 @@ def _greet(config: ServerConfig, started: Started) -> None:
             },
         )
     else:
-        click.echo(_greeting(config.tls, started))
+        click.echo(_greeting(config, started))
 
 
-def _greeting(tls: TlsConfig | None, started: Started) -> str:
-    status = started.status
-    where = "in memory only, gone when this stops" if started.path is None else started.path
+def _where(config: ServerConfig, started: Started) -> str:
+    if config.cell is not None:
+        cell = config.cell
+        names = ", ".join(member.name for member in cell.members)
+        return f"{cell.etcd_dir}, member {cell.node} of {names} in the cell {cell.name}"
+    if config.engine_url.startswith("etcd:"):
+        return without_password(config.engine_url)
+    return "in memory only, gone when this stops" if started.path is None else str(started.path)
+
+
+def _greeting(config: ServerConfig, started: Started) -> str:
+    status, tls = started.status, config.tls
     contents = f"revision {status.revision:,}, {format_count(status.keys_count, 'key')}"
-    room = f"{format_size(status.size_bytes)} of {format_size(status.size_bytes_max)}"
+    room = format_size(status.size_bytes)
+    if status.size_bytes_max:  # an etcd that others run does not tell
+        room += f" of {format_size(status.size_bytes_max)}"
     rows = [
-        ("data", str(where)),
+        ("data", _where(config, started)),
         ("", f"{contents}, {room}"),
         ("etcd", "off" if started.etcd is None else _endpoint(started.etcd, tls)),
         *_zookeeper_rows(tls, started),

@@ -23,6 +23,7 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Server": {
         "serve": ("serve", "Open a store and serve it."),
         "status": ("status", "How endpoints are doing."),
+        "cell": ("cell", "A whole cell on this machine, to try it out."),
         "bench": ("bench", "Put load on a store and measure it."),
     },
     "Data": {

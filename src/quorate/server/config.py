@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
+from quorate.server.cell.config import CellConfig
 from quorate.store.rules import Limits
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "TlsConfig",
     "TlsVersion",
     "data_path",
+    "default_cell_directory",
     "default_engine_url",
 ]
 
@@ -93,6 +95,7 @@ class LogConfig:
 class ServerConfig:
     """A `listen_...` of None does not serve that.
 
+    cell: the etcd member to run, and to keep the data on; then `engine_url` is not looked at.
     tls: for `listen_etcd` and `listen_zookeeper_tls`.
     advertise_etcd: where clients that ask for the members are sent; None is where it listens.
     connections_max: clients of the etcd port; the next is closed at once.
@@ -113,6 +116,7 @@ class ServerConfig:
     streams_max: int = 4_096
     zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
     log: LogConfig = field(default_factory=LogConfig)
+    cell: CellConfig | None = None
 
 
 def default_engine_url(
@@ -121,6 +125,13 @@ def default_engine_url(
     """SQLite where this system keeps a user's state."""
     directory = _state_directory(environ, platform, Path.home() if home is None else home)
     return f"sqlite:{directory / 'quorate.db'}"
+
+
+def default_cell_directory(
+    environ: Mapping[str, str] = os.environ, *, platform: str = sys.platform, home: Path | None = None
+) -> str:
+    """A directory of its own where this system keeps a user's state."""
+    return str(_state_directory(environ, platform, Path.home() if home is None else home) / "cell")
 
 
 def data_path(text: str) -> Path:

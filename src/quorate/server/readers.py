@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -16,6 +17,7 @@ __all__ = [
     "digest",
     "duration_s",
     "file",
+    "flags",
     "jute_maxbuffer",
     "milliseconds",
     "milliseconds_or_zero",
@@ -59,6 +61,18 @@ def duration_s(text: str) -> float:
 
 def file(text: str) -> Path | None:
     return Path(text).expanduser()
+
+
+def flags(text: str) -> tuple[str, ...]:
+    """Flags for a program, written as a shell would take them."""
+    try:
+        given = tuple(shlex.split(text))
+    except ValueError as error:
+        raise InvalidRequest(f"{text!r} is not a list of flags: {error}.") from error
+    for flag in given:
+        if not flag.startswith("--"):
+            raise InvalidRequest(f"{flag!r} is no flag. Write them as --NAME=VALUE --NAME=VALUE.")
+    return given
 
 
 def count_or_zero(text: str) -> int:

