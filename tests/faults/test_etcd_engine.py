@@ -135,6 +135,22 @@ async def test_silent_network_is_noticed(near: EtcdStore, far: EtcdStore, proxy:
     assert (await far.range(b"k")).kvs[0].value == b"1"
 
 
+async def test_sign_of_life_is_not_sent_long_after_it_was_given(
+    near: EtcdStore, far: EtcdStore, proxy: TcpProxy
+) -> None:
+    """Or those who died while the network was away would live on when it is back."""
+    lease = await near.grant(120)
+    proxy.hold_all()
+    keeping = asyncio.create_task(far.keep_alive(lease.id))
+    await asyncio.sleep(1.6)  # time is what this is about; etcd counts whole seconds
+    proxy.cut()
+    proxy.pass_all()
+    with pytest.raises((Unavailable, Indeterminate)):
+        await keeping
+    await until(lambda: far.health().is_serving)
+    assert (await near.time_to_live(lease.id)).remaining_s < 119
+
+
 async def test_write_whose_answer_is_lost_is_sent_once(
     near: EtcdStore, far: EtcdStore, proxy: TcpProxy
 ) -> None:

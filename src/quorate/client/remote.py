@@ -251,14 +251,15 @@ class RemoteStore:
             raise Rejected(f"{what}: the server refused it: {answer.error}.")
         return grant_result(answer.ID, answer.TTL)
 
-    async def keep_alive(self, lease: int) -> LeaseGrant:
+    async def keep_alive(self, lease: int, *, timeout_s: float | None = None) -> LeaseGrant:
+        """`timeout_s`: how late it may be sent again at most, instead of the store's."""
         what = f"keep-alive of lease {lease:x}"
 
         async def once(channel: Channel, token: str | None, deadline: float) -> int:
             return await self._keeper.keep(lease, channel, token, deadline)
 
         try:
-            ttl = await self._asking.ask_by(once, Kind.RENEWAL, what)
+            ttl = await self._asking.ask_by(once, Kind.RENEWAL, what, timeout_s=timeout_s)
         except GrpcError as error:
             raise await self._explaining.lease_error(error, lease, what, write=True) from error
         if ttl <= 0:

@@ -76,10 +76,14 @@ from quorate.store.rules import (
     writes,
 )
 
-__all__ = ["EtcdStore"]
+__all__ = ["KEEP_ALIVE_S", "EtcdStore"]
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
+
+# A sign of life is not worth much longer than this: sent again after the cluster was out of reach for
+# seconds, it would let the dead live on for so much more.
+KEEP_ALIVE_S = 1.0
 
 _HASH_PAGE_KEYS = 1000
 _TICK_S = 0.1
@@ -409,7 +413,7 @@ class EtcdStore:
 
     async def keep_alive(self, lease: int) -> LeaseGrant:
         self._check_serving()
-        return await self.remote.keep_alive(lease)
+        return await self.remote.keep_alive(lease, timeout_s=min(KEEP_ALIVE_S, self._timeout_s))
 
     async def revoke(self, lease: int) -> Revision:
         self._check_serving()
