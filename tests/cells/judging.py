@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ T = TypeVar("T")
 
 _SHOWN_MAX = 5
 _LIMIT_S = 60.0
+_SILENCE_S = 0.7
+_ELECTION_S = 1.0  # what a new leader of etcd adds to every lease
 _LOOKS_LIKE_A_DEFECT = re.compile(r"^Traceback|^\S+ error ", re.MULTILINE)
 _SHOWN_CHARACTERS = 1500
 
@@ -72,7 +75,9 @@ def judge(evidence: Evidence) -> dict[str, Verdict]:
         "locks": check_locking(
             _records(directory, "grants", Grant), _records(directory, "writes", GuardedWrite)
         ),
-        "ephemerals": _check_lives(_records(directory, "lives", Life), evidence),
+        "ephemerals": _check_lives(
+            _records(directory, "lives", Life), evidence, [*evidence.outages, *_silences(ops)]
+        ),
     }
     return {what: verdict for what, verdict in verdicts.items() if verdict.checked or not verdict.ok}
 
@@ -202,11 +207,27 @@ def _check_watched(watched: Sequence[Watched], truth: Truth) -> Verdict:
 # -- sessions --------------------------------------------------------------------------------------
 
 
-def _check_lives(lives: Sequence[Life], evidence: Evidence) -> Verdict:
-    return check_ephemerals(_ephemerals(lives, evidence), outages=evidence.outages)
+def _silences(ops: Sequence[Op]) -> Iterator[tuple[float, float]]:
+    """When nobody's writes were acknowledged for as long as an election takes.
+
+    etcd may lose its leader again after a fault is over: a member that could not hear the others comes
+    back with a higher term, and unsettles them.
+    """
+    acked = sorted(op.done for op in ops if op.done is not None and op.kind != "read" and op.ok)
+    for earlier, later in itertools.pairwise(acked):
+        if later - earlier >= _SILENCE_S:
+            yield earlier, later + _ELECTION_S
 
 
-def _ephemerals(lives: Sequence[Life], evidence: Evidence) -> Iterator[Ephemeral]:
+def _check_lives(
+    lives: Sequence[Life], evidence: Evidence, outages: Sequence[tuple[float, float]]
+) -> Verdict:
+    return check_ephemerals(_ephemerals(lives, evidence, outages), outages=outages)
+
+
+def _ephemerals(
+    lives: Sequence[Life], evidence: Evidence, outages: Sequence[tuple[float, float]]
+) -> Iterator[Ephemeral]:
     """Whoever watches sees a node go when it goes, so that it was there until then.
 
     What was still there when the observer left is not judged if it still had time.
@@ -218,7 +239,7 @@ def _ephemerals(lives: Sequence[Life], evidence: Evidence) -> Iterator[Ephemeral
         # promised for one in any case.
         near = any(
             since <= life.acked + life.timeout_s and until >= life.acked - life.timeout_s
-            for since, until in evidence.faults
+            for since, until in [*evidence.faults, *outages]
         )
         record = Ephemeral(
             life.path,
@@ -229,7 +250,7 @@ def _ephemerals(lives: Sequence[Life], evidence: Evidence) -> Iterator[Ephemeral
             evidence.observed_until if gone is None else gone,
             gone,
         )
-        if gone is not None or check_ephemerals([record], outages=evidence.outages).problem.startswith(
+        if gone is not None or check_ephemerals([record], outages=outages).problem.startswith(
             f"{life.path} of session {life.session:#x}: late"
         ):
             yield record

@@ -34,7 +34,7 @@ class Truth:
         self._prefix = b"" if cell.setup.plain else PREFIX
         self.batches: list[Batch] = []
         self.revision = 1
-        self.compacted = 1
+        self.compacted = 1  # etcd was asked to throw away what is before
 
     async def read_on(self) -> int:
         """Up to now; the revision that was the newest.  Raises LookupError if no member answers."""
@@ -50,8 +50,8 @@ class Truth:
         """Throw away all history up to now, having read it."""
         revision = await self.read_on()
         if revision > self.compacted:
+            self.compacted = revision  # also if the answer is lost
             await self._cell.etcdctl("compact", str(revision))
-            self.compacted = revision
 
     def values(self) -> dict[str, list[tuple[int, bytes | None]]]:
         """By key: from which revision on it had which value."""

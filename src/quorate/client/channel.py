@@ -341,8 +341,13 @@ class Channel(asyncio.Protocol):
         if self._transport is not None and not self._transport.is_closing():
             data = self._http.data_to_send()
             if data:
-                self._transport.write(data)
-                self._unflushed.clear()
+                try:
+                    self._transport.write(data)
+                except RuntimeError as error:
+                    # uvloop, of a connection that just broke: it is closed, and not yet "closing".
+                    self._end(None, f"the connection broke ({error})")
+                else:
+                    self._unflushed.clear()
 
     # -- told by the transport ----------------------------------------------------------------
 

@@ -136,6 +136,15 @@ def test_history_that_is_said_to_be_gone_and_is_kept_is_found(evidence: Evidence
     assert "watcher a" not in problem
 
 
+def test_a_session_may_outlive_a_time_in_which_nobody_could_write(evidence: Evidence) -> None:
+    _write(evidence, "lives", Life("/eph/1", 7, 2.0, 10.0, 10.0))
+    evidence.gone["/eph/1"] = 15.5
+    assert "late" in _problem(evidence, "ephemerals")
+    for call in (11.0, 12.0):
+        _write(evidence, "ops", Op(1, call, call, "write", "/r/a", b"%f" % call))
+    assert not _problem(evidence, "ephemerals")
+
+
 @pytest.mark.parametrize(
     ("acked", "gone", "said"),
     [

@@ -1,0 +1,41 @@
+"""A connection that breaks under a call: whoever waits is told, and whether it may have left."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from quorate.client.channel import Channel, ChannelOptions
+from quorate.client.losses import CallLost
+from quorate.client.urls import Address
+
+
+class _Wire(asyncio.Transport):
+    """A transport that breaks as uvloop's do: closed, and not yet closing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broken = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.broken:
+            raise RuntimeError("the handler is closed")
+
+    def is_closing(self) -> bool:
+        return False
+
+    def abort(self) -> None:
+        pass
+
+
+async def test_call_that_cannot_be_written_is_lost_and_did_not_leave() -> None:
+    channel, wire = Channel(Address("h"), ChannelOptions(), secure=False), _Wire()
+    channel.connection_made(wire)
+    wire.broken = True
+    deadline = asyncio.get_running_loop().time() + 60
+    with pytest.raises(CallLost, match="the handler is closed") as caught:
+        await channel.unary("/a/b", b"", timeout_s=60, deadline=deadline)
+    assert (caught.value.left, channel.usable) == (False, False)
+    with pytest.raises(CallLost):
+        channel.stream("/a/b")
