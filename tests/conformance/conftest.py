@@ -9,6 +9,7 @@ import pytest
 
 from quorate.clock import ManualClock
 from quorate.store.api import Store
+from tests.faults.scale import LONG
 from tests.support.engines import ENGINES, Engine, Engines
 
 # Far more than any request may hold the loop, far less than a request that waits for a disk on it.
@@ -20,6 +21,7 @@ _BLOCKED_MAX_S = 1.0
         # What runs only when time is no object is run with the other such tests.
         pytest.param(kind.name, marks=pytest.mark.faults) if kind.is_thorough else kind.name
         for kind in ENGINES
+        if LONG or not kind.is_thorough
     ]
 )
 def engine(request: pytest.FixtureRequest, engines: Engines) -> Engine:

@@ -115,7 +115,8 @@ async def test_a_consumer_that_never_reads_holds_up_neither_writers_nor_watchers
             assert (await anext(reader)).revision == i + 2
 
 
-async def test_a_consumer_that_lags_behind_compaction_is_told_so(store: Store) -> None:
+async def test_a_consumer_that_lags_behind_compaction_is_told_so(engine: Engine, store: Store) -> None:
+    engine.needs(Capability.FORGETS_AT_ONCE)
     async with store.watch(EVERYTHING) as stream:
         for i in range(100):
             await store.put(b"k", b"%d" % i)

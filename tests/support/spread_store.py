@@ -12,6 +12,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Unpack
 
+import msgspec
+
 from quorate.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
 from quorate.store.model import (
     DeleteResult,
@@ -84,4 +86,7 @@ class SpreadStore:
         return await self._next().hash(at=at)
 
     async def status(self) -> StoreStatus:
-        return await self._wrote.status()
+        status = await self._wrote.status()
+        others = [await node.status() for node in self._nodes if node is not self._wrote]
+        watchers_count = status.watchers_count + sum(other.watchers_count for other in others)
+        return msgspec.structs.replace(status, watchers_count=watchers_count)
