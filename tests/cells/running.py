@@ -20,6 +20,7 @@ import msgspec
 
 from quorate.client.remote import open_remote
 from quorate.client.urls import Target
+from quorate.errors import Indeterminate, Unavailable
 from quorate.store.digest import Digest
 from quorate.store.model import EventKind, KeyRange
 from tests.cells.cell import CLIENTS, Cell, Host, Setup
@@ -34,6 +35,7 @@ from tests.checkers.history import Verdict
 __all__ = ["Report", "run_schedule"]
 
 _RESUMES_S_MAX = 30.0
+_AGAIN_S = 0.1
 # When a fault is over, members elect a leader; a new one gives every lease its whole time again, and
 # the time of an election on top.  (Two elections, of a second or two; then the second on top.)
 _ELECTS_S = 4.0
@@ -142,8 +144,12 @@ async def _observing(cell: Cell) -> AsyncIterator[dict[str, float]]:
 async def _write_end(cell: Cell) -> int:
     """A change that every watcher of everything sees last; asked for again, since it does no harm."""
     host = next(iter(cell.hosts.values()))
-    async with open_remote(Target((host.store_address,))) as store:
-        return (await store.put(b"end")).revision
+    async with asyncio.timeout(_RESUMES_S_MAX), open_remote(Target((host.store_address,))) as store:
+        while True:
+            try:
+                return (await store.put(b"end")).revision
+            except (Unavailable, Indeterminate):
+                await asyncio.sleep(_AGAIN_S)
 
 
 async def _final_sets(host: Host) -> dict[str, list[bytes]]:

@@ -151,6 +151,19 @@ async def test_sign_of_life_is_not_sent_long_after_it_was_given(
     assert (await near.time_to_live(lease.id)).remaining_s < 119
 
 
+async def test_member_that_falls_silent_is_not_waited_for(etcd: EtcdCluster, proxy: TcpProxy) -> None:
+    """The machine that tells of changes vanishes without a word, and another could tell."""
+    direct = Address("127.0.0.1", etcd.ports[0])
+    async with open_etcd(Target((Address("127.0.0.1", proxy.port), direct))) as store:
+        store.remote.prefer(direct)
+        await until(lambda: store.remote.current_address == direct)
+        await store.put(b"k", b"1")
+        proxy.hold_all()
+        await store.put(b"k", b"2")
+        assert store.near.current_address == direct
+        assert (await store.range(b"k")).kvs[0].version == 2
+
+
 async def test_write_whose_answer_is_lost_is_sent_once(
     near: EtcdStore, far: EtcdStore, proxy: TcpProxy
 ) -> None:

@@ -400,6 +400,12 @@ class RemoteStore:
         """Speak to this server from now on, if it is one of ours; calls that run go on."""
         self._asking.endpoints.prefer(address)
 
+    def hang_up(self, cause: str) -> None:
+        """Give the connection up: reads and watches go on at the next server, writes on it are lost."""
+        channel = self._asking.endpoints.current
+        if channel is not None:
+            channel.abort(cause)
+
     def look_elsewhere(self) -> None:
         """The server that is connected to does not do what it should: speak to another, if any can."""
         self._asking.endpoints.try_others()

@@ -482,8 +482,8 @@ class EtcdStore:
     def _look_elsewhere(self) -> None:
         self.remote.look_elsewhere()
         if self.replica.revision < self._serving.newest:
-            self.near.look_elsewhere()
-            self._feed.restart()
+            # Its machine may have vanished without a word.  The watch goes on at the next.
+            self.near.hang_up("it does not tell what has happened")
 
     def _went_back(self, revision: int) -> None:
         _log.error(
