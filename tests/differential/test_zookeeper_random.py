@@ -44,7 +44,7 @@ def test_random_requests_get_the_same_answers(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.timeout(3_600 if LONG else 180)
-@pytest.mark.parametrize("engine", ["sqlite", "etcd", "cell"])
+@pytest.mark.parametrize("engine", ["sqlite", "cell", *(["etcd"] if LONG else [])])
 def test_random_requests_get_the_same_answers_from_other_stores(tmp_path: Path, engine: str) -> None:
     with _pairs(tmp_path, engine)() as lockstep:
         _run(lockstep, _pairs(tmp_path / "shrinking", engine), requests=_REQUESTS_ELSEWHERE)
@@ -52,7 +52,7 @@ def test_random_requests_get_the_same_answers_from_other_stores(tmp_path: Path, 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3_600 if LONG else 180)
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "etcd", *(["cell"] if LONG else [])])
+@pytest.mark.parametrize("engine", ["memory", "sqlite", *(["etcd", "cell"] if LONG else [])])
 def test_those_who_ask_at_the_same_time_get_the_same_answers(tmp_path: Path, engine: str) -> None:
     """Each in a part of the tree of its own, where nobody else decides what it is answered."""
     with _pairs(tmp_path, engine)() as lockstep, ThreadPoolExecutor(_AT_ONCE) as pool:
