@@ -1,14 +1,16 @@
-"""Fixtures shared by every kind of test: the engines, and the clock a test owns."""
+"""Fixtures shared by every kind of test: engines, a clock the test owns, an etcd and its network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from quorate.clock import ManualClock
 from tests.support.engines import Engines
+from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster
+from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 
 
 @pytest.fixture
@@ -21,3 +23,20 @@ def engines(tmp_path: Path) -> Iterator[Engines]:
 def clock() -> ManualClock:
     """A clock that stands still until the test moves it."""
     return ManualClock()
+
+
+@pytest.fixture
+async def etcd(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
+    """A cluster of one member: most of what can be lost is lost on the way to it."""
+    program = etcd_program("3.4")
+    if program is None:
+        pytest.skip("etcd is not installed")
+    async with running_cluster(program, tmp_path, count=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+async def proxy(etcd: EtcdCluster) -> AsyncIterator[TcpProxy]:
+    """The network on the way to that member."""
+    async with tcp_proxy(etcd.ports[0]) as proxy:
+        yield proxy

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -14,23 +13,8 @@ from quorate.engines.etcd.opening import open_etcd
 from quorate.errors import Indeterminate, InvalidRequest, KeyNotFound, LeaseNotFound, Unavailable
 from quorate.store.api import Begins, InProcess
 from quorate.store.model import Compare, Delete, Put, PutResult, Range, Txn, TxnResult
-from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster
-from tests.support.tcp_proxy import TcpProxy, tcp_proxy
-
-
-@pytest.fixture
-async def etcd(tmp_path: Path) -> AsyncIterator[EtcdCluster]:
-    program = etcd_program("3.4")
-    if program is None:
-        pytest.skip("etcd is not installed")
-    async with running_cluster(program, tmp_path, count=1) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def proxy(etcd: EtcdCluster) -> AsyncIterator[TcpProxy]:
-    async with tcp_proxy(etcd.ports[0]) as proxy:
-        yield proxy
+from tests.support.etcd_cluster import EtcdCluster
+from tests.support.tcp_proxy import TcpProxy
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ from quorate.client.beginning import NotApplied
 from quorate.client.remote import RemoteStore
 from quorate.client.watching import RemoteWatch
 from quorate.clock import Clock
-from quorate.engines.embedded.streams import EmbeddedWatch
 from quorate.engines.etcd.feed import Feed
 from quorate.engines.etcd.members import Members
 from quorate.engines.etcd.prefix import Prefix
@@ -119,7 +118,6 @@ class EtcdStore:
             clock=clock,
         )
         self._members = Members(remote, near)
-        self._streams: set[EmbeddedWatch] = set()
         self._watches: set[EtcdWatch] = set()
         self._ticking: asyncio.TimerHandle | None = None
         self._closed = False
@@ -449,12 +447,6 @@ class EtcdStore:
 
     def leave_watch(self, watch: EtcdWatch) -> None:
         self._watches.discard(watch)
-
-    def enter_stream(self, stream: EmbeddedWatch) -> None:
-        self._streams.add(stream)
-
-    def leave_stream(self, stream: EmbeddedWatch) -> None:
-        self._streams.discard(stream)
 
     def _tick(self) -> None:
         now = self.clock.now()

@@ -10,7 +10,6 @@ Invariants
       If that was compacted meanwhile, everything is read anew; watchers are told by `lost`.
     * Who waits for a revision that brought nothing under our prefix does not wait for ever: the watch
       is asked how far it is.
-    * A watch that does not move although the cluster does is made anew.
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ class Feed:
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
         self._replaced = False
-        self.failure: BaseException | None = None
 
     async def begin(self) -> None:
         """Read everything; raises `Unavailable` if that cannot be done."""
@@ -99,10 +97,6 @@ class Feed:
     def begin_anew(self) -> None:
         """The cluster is not the one it was: nothing that is here can be believed."""
         self._replaced = True
-        self.restart()
-
-    def restart(self) -> None:
-        """Make the watch anew, on whatever connection there is now."""
         if self._following is not None:
             self._following.cancel()
 
@@ -117,7 +111,7 @@ class Feed:
 
     async def _run(self) -> None:
         while True:
-            # A task of its own, so that `restart` can end it, wherever it waits.
+            # A task of its own, so that `begin_anew` can end it, wherever it waits.
             self._following = asyncio.create_task(self._follow(), name="quorate-following")
             try:
                 await asyncio.wait([self._following])
@@ -171,7 +165,6 @@ class Feed:
         error = task.exception()
         if error is not None and not isinstance(error, StoreClosed):
             _log.error("following the cluster failed", exc_info=error)
-            self.failure = error
             self._replica.fail_waiters(Unavailable(f"following the cluster failed: {error!r}"))
 
     # -- reading everything ------------------------------------------------------------------

@@ -188,7 +188,13 @@ class EtcdWatch:
     def _make_here(self, after: int | None) -> EmbeddedWatch:
         store = self._store
         options: WatchOptions = {**self._options, "after": after}
-        return EmbeddedWatch(store, store.replica.hub, store.clock, self._keys, **options)
+        return EmbeddedWatch(self, store.replica.hub, store.clock, self._keys, **options)
+
+    # The store knows this watch, and this watch the one here: there is nothing to keep a list of.
+
+    def enter_stream(self, stream: EmbeddedWatch) -> None: ...
+
+    def leave_stream(self, stream: EmbeddedWatch) -> None: ...
 
     def _compacted(self) -> Compacted:
         return Compacted(wanted=self._revision + 1, oldest=self._store.replica.known_from)
