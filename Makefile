@@ -9,11 +9,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 
 # Programs some tests compare with or look through (by name, or by where Debian has them), and the Debian
 # packages that bring them.
-TOOLS := etcd etcdctl strace curl h2load java javac gcc ip nft \
+TOOLS := etcd etcdctl strace curl h2load java javac gcc ip nft redis-server pg_ctlcluster \
 	/usr/share/java/zookeeper.jar /usr/share/java/curator-recipes.jar \
 	/usr/lib/zookeeper/bin/cli_mt /usr/include/zookeeper/zookeeper.h
 TOOL_PACKAGES := etcd-server etcd-client strace curl nghttp2-client default-jdk-headless gcc libc6-dev \
-	zookeeper libcurator-recipes-java zookeeper-bin libzookeeper-mt-dev iproute2 nftables faketime
+	zookeeper libcurator-recipes-java zookeeper-bin libzookeeper-mt-dev iproute2 nftables faketime redis-server postgresql
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test test-faults soak bench check fmt clean tools

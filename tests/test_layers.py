@@ -43,7 +43,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "membership": ("errors", "clock"),
     "fencing": ("errors",),
     "redlock": ("errors", "clock"),
-    "testing": ("server", "client", "errors"),
+    "testing": (
+        "server",
+        "client",
+        "errors",
+        "store",
+        "clock",
+        "engines",
+        "faces",
+        "connecting",
+        "sync",
+    ),
     "console": (),
     "server": (
         "store",
@@ -61,7 +71,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "cli": ("client", "server", "opening", "store", "errors", "clock", "__init__"),
     "__main__": ("cli",),
     "opening": ("engines", "client", "store", "errors", "clock"),
-    "public": ("store", "errors", "engines", "opening"),
+    "connecting": ("opening", "client", "store", "errors", "clock"),
+    # The synchronous face of the client: the same things, from any thread.
+    "sync": ("connecting", "client", "store", "errors", "clock"),
+    "public": ("store", "errors", "engines", "opening", "connecting", "client"),
     "__init__": ("public",),
 }
 

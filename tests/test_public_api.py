@@ -7,6 +7,8 @@ from quorate import errors
 from quorate.store import model
 
 PUBLIC = """
+    Connection Contender Election Held Leader Lock SessionState Term connect
+    Forked LeadershipLost LockLost SessionLost StaleToken TimedOut ValueUnreadable
     NO_LEASE Alarm BackupReport ClusterHealth Compacted Compare CompareTarget DataError
     DataInUse DataUnreadable Delete DeleteResult DuplicateKey Event EventKind FormatUnknown
     FutureRevision Indeterminate InvalidRequest KeyNotFound KeyRange KeyValue Keys KnowsTimes

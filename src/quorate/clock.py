@@ -13,9 +13,16 @@ import asyncio
 import heapq
 import itertools
 import time
+from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["Clock", "ManualClock", "SystemClock"]
+__all__ = ["BootClock", "Clock", "ManualClock", "SystemClock", "Timer"]
+
+
+class Timer(Protocol):
+    """Something that will be called, unless it is cancelled before."""
+
+    def cancel(self) -> object: ...
 
 
 class Clock(Protocol):
@@ -29,6 +36,10 @@ class Clock(Protocol):
 
     async def sleep(self, seconds: float) -> None: ...
 
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        """Call `callback` on the running loop, `seconds` from now."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -41,6 +52,25 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+class BootClock(SystemClock):
+    """A `SystemClock` that goes on while the machine is suspended, where the system offers that.
+
+    For whoever holds something that another machine's clock takes away: the monotonic clock of Linux
+    stands still while a laptop sleeps, and the server's does not.  A sleep or a timer that is due wakes
+    late after that; who asks `now()` learns the truth at once.
+    """
+
+    def now(self) -> float:
+        return time.clock_gettime(_BOOT_TIME)
+
+
+# macOS has no such name; its monotonic clock is what there is.
+_BOOT_TIME: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
 
 class ManualClock:
@@ -72,6 +102,12 @@ class ManualClock:
         wake = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), wake))
         await wake
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
+        wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        wake.add_done_callback(lambda woken: None if woken.cancelled() else callback())
+        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), wake))
+        return wake
 
     async def advance(self, seconds: float) -> None:
         """Let time pass as it does when all is well: every sleeper wakes at its own moment."""

@@ -11,12 +11,19 @@
         LeaseNotFound     no such lease: never granted, expired or revoked
         LeaseExists       a grant chose an id that is taken
         NoSpace           the storage quota is used up; deletes and compaction still work
+        StaleToken        a fencing token smaller than one that was seen already
       Unavailable         not applied, try again: shutting down, overloaded, no leader
         StoreClosed         the store was closed
         Overloaded          too much is waiting for the disk already
         StorageFailed       the disk failed under the store; writes stopped for good
       Indeterminate       sent, then the answer was lost: it MAY have been applied
       LeaseLost           what this lease held (a lock, leadership) is no longer yours
+        SessionLost         the session of a connection ended, and everything it held with it
+        LockLost            a lock, or a share of one, is no longer held
+        LeadershipLost      somebody else may lead
+      TimedOut            the wait was longer than `timeout=`; nothing is held, nothing left behind
+      ValueUnreadable     what is stored is not of the type that was asked for
+      Forked              a connection was used in a child process that inherited it
       Unsupported         this engine or face does not do that, by design
       ProtocolError       bytes that break a wire protocol
       DataError           a data file cannot be used as it is
@@ -35,24 +42,31 @@ __all__ = [
     "DataInUse",
     "DataUnreadable",
     "DuplicateKey",
+    "Forked",
     "FormatUnknown",
     "FutureRevision",
     "Indeterminate",
     "InvalidRequest",
     "KeyNotFound",
+    "LeadershipLost",
     "LeaseExists",
     "LeaseLost",
     "LeaseNotFound",
+    "LockLost",
     "NoSpace",
     "Overloaded",
     "ProtocolError",
     "QuorateError",
     "Rejected",
+    "SessionLost",
+    "StaleToken",
     "StorageFailed",
     "StoreClosed",
+    "TimedOut",
     "TooLarge",
     "Unavailable",
     "Unsupported",
+    "ValueUnreadable",
 ]
 
 
@@ -153,6 +167,17 @@ class NoSpace(Rejected):
         self.size, self.size_max = size, size_max
 
 
+class StaleToken(Rejected):
+    """A fencing token smaller than one that the resource has seen: its holder's time is over."""
+
+    def __init__(self, resource: str, *, token: int, highest: int) -> None:
+        super().__init__(
+            f"the fencing token {token} for {resource!r} is stale: {highest} was seen already, so "
+            "somebody else holds the lock by now. Stop, and acquire it again before you go on."
+        )
+        self.resource, self.token, self.highest = resource, token, highest
+
+
 class Unavailable(QuorateError):
     """Not applied; try again later or elsewhere."""
 
@@ -193,6 +218,50 @@ class Indeterminate(QuorateError):
 
 class LeaseLost(QuorateError):
     """What this lease held (a lock, leadership) is no longer yours."""
+
+
+class SessionLost(LeaseLost):
+    """The session of a connection ended, and everything it held with it."""
+
+
+class LockLost(LeaseLost):
+    """A lock, or a share of one, is no longer held."""
+
+
+class LeadershipLost(LeaseLost):
+    """Somebody else may lead."""
+
+
+class TimedOut(QuorateError, TimeoutError):
+    """The wait took longer than `timeout=` allows; nothing is held and nothing was left behind."""
+
+    def __init__(self, what: str, *, timeout_s: float) -> None:
+        super().__init__(
+            f"{what}: not within {timeout_s:g} s. Wait longer, or go on without it: nothing is held."
+        )
+        self.what, self.timeout_s = what, timeout_s
+
+
+class ValueUnreadable(QuorateError):
+    """What is stored is not of the type that was asked for."""
+
+    def __init__(self, key: bytes, *, wanted: str, why: str) -> None:
+        super().__init__(
+            f"the value of {key!r} is no {wanted}: {why}. Something else wrote it; correct or delete it, "
+            "or ask for the type it has."
+        )
+        self.key, self.wanted, self.why = key, wanted, why
+
+
+class Forked(QuorateError):
+    """A connection was used in a child process that inherited it."""
+
+    def __init__(self, *, owner: int, here: int) -> None:
+        super().__init__(
+            f"this connection belongs to process {owner} and was inherited by process {here} with a fork. "
+            "Its session and its sockets are the parent's: connect again in the child, after the fork."
+        )
+        self.owner, self.here = owner, here
 
 
 class Unsupported(QuorateError):

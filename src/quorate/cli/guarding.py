@@ -12,10 +12,11 @@ from typing import Any
 import click
 
 from quorate.cli.exits import Exit
-from quorate.cli.holding import KeptLease, keep_lease, stop, wait_taken
 from quorate.cli.running import Signals, run_command
 from quorate.cli.text import escape, format_lease
 from quorate.cli.values import read_duration
+from quorate.client.session import Session, keep_session, stop
+from quorate.client.taken import wait_taken
 from quorate.clock import Clock, SystemClock
 from quorate.errors import LeaseLost
 from quorate.store.api import Store
@@ -76,29 +77,31 @@ async def guard(store: Store, guarded: Guarded, *, clock: Clock | None = None) -
         click.echo(f"quorate: {guarded.command[0]}: there is no such command.", err=True)
         return Exit.NO_COMMAND
     with Signals().caught() as signals:
-        async with keep_lease(store, clock, ttl_s=guarded.ttl_s, reserve_s=guarded.grace_s) as lease:
+        async with keep_session(
+            store, clock, ttl_s=guarded.ttl_s, reserve_s=guarded.grace_s
+        ) as session:
             # A place that is not wanted any more goes with the lease, joined or on its way.
-            place = await _first_place(store, guarded, lease, signals, clock)
+            place = await _first_place(store, guarded, session, signals, clock)
             code = (
                 place
                 if isinstance(place, int)
-                else await _hold(store, guarded, place, lease, signals, clock)
+                else await _hold(store, guarded, place, session, signals, clock)
             )
-    if lease.left_behind is not None:
+    if session.left_behind is not None:
         click.echo(
-            f"quorate: {guarded.what} could not be released ({lease.left_behind}); the server frees it "
-            f"within {lease.ttl_s:g} s.",
+            f"quorate: {guarded.what} could not be released ({session.left_behind}); the server frees "
+            f"it within {session.ttl_s:g} s.",
             err=True,
         )
     return code
 
 
 async def _first_place(
-    store: Store, guarded: Guarded, lease: KeptLease, signals: Signals, clock: Clock
+    store: Store, guarded: Guarded, session: Session, signals: Signals, clock: Clock
 ) -> Place | int:
     """Our place, once it is the first; or the exit code if it did not come to that."""
-    joining = asyncio.ensure_future(join(store, guarded.name, lease.id, guarded.value))
-    code = await _wait_for(joining, guarded, lease, signals, None)
+    joining = asyncio.ensure_future(join(store, guarded.name, session.id, guarded.value))
+    code = await _wait_for(joining, guarded, session, signals, None)
     if code is not None:
         return code
     place = joining.result()
@@ -108,7 +111,7 @@ async def _first_place(
     patience = None if guarded.wait_s is None else asyncio.ensure_future(clock.sleep(guarded.wait_s))
     try:
         waiting = asyncio.ensure_future(wait_first(store, place))
-        code = await _wait_for(waiting, guarded, lease, signals, patience)
+        code = await _wait_for(waiting, guarded, session, signals, patience)
     finally:
         if patience is not None:
             await stop(patience)
@@ -118,12 +121,12 @@ async def _first_place(
 async def _wait_for(
     step: asyncio.Future[Any],
     guarded: Guarded,
-    lease: KeptLease,
+    session: Session,
     signals: Signals,
     patience: asyncio.Future[None] | None,
 ) -> int | None:
     """Wait for a step on the way; the exit code if something else comes first."""
-    either: set[asyncio.Future[Any]] = {step, lease.lost, signals.ending}
+    either: set[asyncio.Future[Any]] = {step, session.lost, signals.ending}
     try:
         await asyncio.wait(either | ({patience} if patience else set()), return_when="FIRST_COMPLETED")
         if step.done():
@@ -131,8 +134,8 @@ async def _wait_for(
             return None
         if signals.ending.done():
             return 128 + signals.ending.result()
-        if lease.lost.done():
-            raise LeaseLost(f"{guarded.what}: {lease.lost.result()} while waiting for it. Try again.")
+        if session.lost.done():
+            raise LeaseLost(f"{guarded.what}: {session.lost.result()} while waiting for it. Try again.")
         click.echo(f"quorate: {guarded.what} was not free within {guarded.wait_s:g} s.", err=True)
         return Exit.NO
     finally:
@@ -143,12 +146,12 @@ async def _hold(
     store: Store,
     guarded: Guarded,
     place: Place,
-    lease: KeptLease,
+    session: Session,
     signals: Signals,
     clock: Clock,
 ) -> int:
-    taken = asyncio.ensure_future(wait_taken(store, place, clock))
-    lost = asyncio.ensure_future(_either(lease.lost, taken))
+    taken = asyncio.ensure_future(wait_taken(store, place.key, place.token, clock))
+    lost = asyncio.ensure_future(_either(session.lost, taken))
     try:
         if guarded.command:
             environment = {

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from quorate.cli.holding import stop
+from quorate.client.session import stop
 from quorate.clock import Clock
 
 __all__ = ["Ended", "Signals", "run_command"]

@@ -44,9 +44,25 @@ from quorate.store.model import (
     Revision,
     SortTarget,
     Txn,
+    TxnResult,
 )
 
-__all__ = ["Owner", "Place", "join", "leave", "observe", "owner", "place_key", "proclaim", "wait_first"]
+__all__ = [
+    "Owner",
+    "Place",
+    "join",
+    "joining",
+    "joining_if_free",
+    "leave",
+    "leaving",
+    "observe",
+    "owner",
+    "place_key",
+    "place_of",
+    "proclaim",
+    "queue_of",
+    "wait_first",
+]
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -88,10 +104,17 @@ async def join(store: Store, name: bytes, lease: int, value: bytes = b"") -> Pla
     if not lease:
         raise InvalidRequest("a place in a queue needs a lease, or nobody would free it. Grant one.")
     key = place_key(name, lease)
+    return place_of(await store.txn(joining(name, key, lease, value)), name, key, lease, value)
+
+
+def joining(name: bytes, key: bytes, lease: int, value: bytes) -> Txn:
+    """What `join` asks of the store; `place_of` reads the answer.  `key` is one under the name."""
     first = _oldest(name)
-    result = await store.txn(
-        Txn((Compare.missing(key),), (Put(key, value, lease), first), (Range(key), first))
-    )
+    return Txn((Compare.missing(key),), (Put(key, value, lease), first), (Range(key), first))
+
+
+def place_of(result: TxnResult, name: bytes, key: bytes, lease: int, value: bytes) -> Place:
+    """The place that the answer to `joining` shows."""
     mine, oldest = result.results
     assert isinstance(oldest, RangeResult)
     token: int = result.revision
@@ -107,6 +130,14 @@ async def join(store: Store, name: bytes, lease: int, value: bytes = b"") -> Pla
         result.revision,
         was_first=oldest.kvs[0].create_revision == token,
     )
+
+
+def joining_if_free(name: bytes, key: bytes, lease: int, value: bytes) -> Txn:
+    """Join only if nobody is in the queue; `succeeded` tells, and then the result's revision is the
+    token.
+    """
+    nobody = Compare.create_revision(queue_of(name), "=", 0)
+    return Txn((nobody,), (Put(key, value, lease),))
 
 
 async def wait_first(store: Store, place: Place) -> Revision:
@@ -133,9 +164,12 @@ async def wait_first(store: Store, place: Place) -> Revision:
 
 async def leave(store: Store, place: Place) -> Revision:
     """Give the place up, first or not.  Does nothing if it is gone already."""
-    is_ours = Compare.create_revision(place.key, "=", place.token)
-    result = await store.txn(Txn((is_ours,), (Delete(place.key),)))
-    return result.revision
+    return (await store.txn(leaving(place))).revision
+
+
+def leaving(place: Place) -> Txn:
+    """What `leave` asks of the store."""
+    return Txn((Compare.create_revision(place.key, "=", place.token),), (Delete(place.key),))
 
 
 async def proclaim(store: Store, place: Place, value: bytes) -> Revision:
@@ -157,43 +191,47 @@ async def owner(store: Store, name: bytes) -> Owner | None:
 
 
 async def observe(store: Store, name: bytes) -> AsyncGenerator[Owner, None]:
-    """The owner, then each change of owner or of the owner's value, for ever.
+    """The owner, then each change of owner or of the owner's value, for ever, in order.
 
-    An owner that came and went between two reads may be missed; the newest never is.  Close it when
-    done (`contextlib.aclosing`): it holds a watch.
+    No owner is left out, however short its time, as long as the history since the last one told is
+    kept; after that it goes on with the newest.  Close it when done (`contextlib.aclosing`): it holds
+    a watch.
     """
+    told: tuple[int, int] | None = None
     while True:
-        found = await _first(store, name)
-        if not found.kvs:
-            await _wait_any_put(store, name, found.revision)
-            continue
-        kv = found.kvs[0]
-        yield Owner(kv, found.revision)
+        found = await store.range(queue_of(name))
+        queue = {kv.key: kv for kv in found.kvs}
+        revision = found.revision
         try:
-            async with store.watch(kv.key, after=found.revision) as batches:
-                gone = False
-                while not gone:
+            async with store.watch(queue_of(name), after=revision) as batches:
+                while True:
+                    first = min(queue.values(), key=lambda kv: kv.create_revision, default=None)
+                    if first is not None and (first.create_revision, first.mod_revision) != told:
+                        told = first.create_revision, first.mod_revision
+                        yield Owner(first, revision)
                     batch = await anext(batches)
+                    revision = batch.revision
                     for event in batch.events:
-                        if not event.kv.version:
-                            gone = True
-                            break
-                        yield Owner(event.kv, batch.revision)
+                        if event.kv.version:
+                            queue[event.kv.key] = event.kv
+                        else:
+                            queue.pop(event.kv.key, None)
         except Compacted:
             continue  # too slow for the history that is kept: the next read shows where things stand
 
 
-def _queue(name: bytes) -> KeyRange:
+def queue_of(name: bytes) -> KeyRange:
+    """The keys of everyone in the queue under a name."""
     return KeyRange.prefix(name + b"/")
 
 
 def _oldest(name: bytes) -> Range:
-    return Range(_queue(name), limit=1, sort_by=SortTarget.CREATE)
+    return Range(queue_of(name), limit=1, sort_by=SortTarget.CREATE)
 
 
 def _last_before(name: bytes, token: int) -> Range:
     return Range(
-        _queue(name),
+        queue_of(name),
         limit=1,
         sort_by=SortTarget.CREATE,
         descending=True,
@@ -203,7 +241,7 @@ def _last_before(name: bytes, token: int) -> Range:
 
 
 async def _first(store: Store, name: bytes) -> RangeResult:
-    return await store.range(_queue(name), limit=1, sort_by=SortTarget.CREATE)
+    return await store.range(queue_of(name), limit=1, sort_by=SortTarget.CREATE)
 
 
 async def _wait_deleted(store: Store, key: bytes, after: int) -> None:
@@ -213,12 +251,3 @@ async def _wait_deleted(store: Store, key: bytes, after: int) -> None:
                 pass
     except Compacted:
         return  # the caller reads again, and sees whether it is gone
-
-
-async def _wait_any_put(store: Store, name: bytes, after: int) -> None:
-    try:
-        async with store.watch(_queue(name), after=after, deletes=False) as batches:
-            while not (await anext(batches)).events:
-                pass
-    except Compacted:
-        return

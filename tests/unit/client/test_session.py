@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.cli.holding import KeptLease, keep_lease, wait_taken
+from quorate.client.session import Session, keep_session
+from quorate.client.taken import wait_taken
 from quorate.clock import ManualClock
 from quorate.engines.opening import open_embedded
 from quorate.errors import Unavailable
@@ -45,11 +46,11 @@ async def store(clock: ManualClock) -> AsyncIterator[Unreliable]:
 async def test_lease_is_renewed_as_long_as_it_is_answered(
     store: Unreliable, clock: ManualClock
 ) -> None:
-    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
+    async with keep_session(store, clock, ttl_s=10.0) as session:  # type: ignore[arg-type]
         for _ in range(20):
             await clock.advance(5.0)
-        assert not lease.lost.done()
-        assert (await store._store.time_to_live(lease.id)).remaining_s > 0
+        assert not session.lost.done()
+        assert (await store._store.time_to_live(session.id)).remaining_s > 0
         assert store.asked >= 25
     assert await store._store.leases() == ()
 
@@ -58,56 +59,56 @@ async def test_lease_is_renewed_as_long_as_it_is_answered(
 async def test_lost_while_the_server_still_holds_it(
     store: Unreliable, clock: ManualClock, how: str
 ) -> None:
-    async with keep_lease(store, clock, ttl_s=10.0, reserve_s=2.0) as lease:  # type: ignore[arg-type]
+    async with keep_session(store, clock, ttl_s=10.0, reserve_s=2.0) as session:  # type: ignore[arg-type]
         await clock.advance(4.0)
         setattr(store, how, True)
-        while not lease.lost.done():
+        while not session.lost.done():
             assert clock.now() < 20
             await clock.advance(0.1)
         # Renewed at 3.3; given up two seconds, and the slack, before ten seconds after that.
-        assert (await store._store.time_to_live(lease.id)).remaining_s >= 2.0
-        assert "could not be renewed in time" in await lease.lost
+        assert (await store._store.time_to_live(session.id)).remaining_s >= 2.0
+        assert "could not be renewed in time" in await session.lost
 
 
 async def test_trouble_that_passes_is_forgotten(store: Unreliable, clock: ManualClock) -> None:
-    async with keep_lease(store, clock, ttl_s=10.0, reserve_s=2.0) as lease:  # type: ignore[arg-type]
+    async with keep_session(store, clock, ttl_s=10.0, reserve_s=2.0) as session:  # type: ignore[arg-type]
         for _ in range(5):
             store.refuses = True
             await clock.advance(5.0)
             store.refuses = False
             await clock.advance(5.0)
-        assert not lease.lost.done()
+        assert not session.lost.done()
 
 
 async def test_revoked_lease_is_lost_at_the_next_renewal(store: Unreliable, clock: ManualClock) -> None:
-    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
-        await store._store.revoke(lease.id)
+    async with keep_session(store, clock, ttl_s=10.0) as session:  # type: ignore[arg-type]
+        await store._store.revoke(session.id)
         await clock.advance(3.4)
-        assert "ended or was revoked" in await lease.lost
+        assert "ended or was revoked" in await session.lost
 
 
 async def test_process_that_was_stopped_knows_at_once(store: Unreliable, clock: ManualClock) -> None:
-    async with keep_lease(store, clock, ttl_s=10.0, reserve_s=2.0) as lease:  # type: ignore[arg-type]
+    async with keep_session(store, clock, ttl_s=10.0, reserve_s=2.0) as session:  # type: ignore[arg-type]
         store.hangs = True
         clock.jump(60.0)
         await clock.advance(0.0)
-        assert "could not be renewed in time" in await lease.lost
+        assert "could not be renewed in time" in await session.lost
 
 
 async def test_lease_that_cannot_be_revoked_says_so(store: Unreliable, clock: ManualClock) -> None:
     async def refuse(lease: int) -> int:
         raise Unavailable("no server at 127.0.0.1:1.")
 
-    lease: KeptLease
-    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
+    session: Session
+    async with keep_session(store, clock, ttl_s=10.0) as session:  # type: ignore[arg-type]
         store.revoke = refuse  # type: ignore[attr-defined]
-    assert isinstance(lease.left_behind, Unavailable)
+    assert isinstance(session.left_behind, Unavailable)
 
 
 async def test_deleted_key_is_noticed(store: Unreliable, clock: ManualClock) -> None:
-    async with keep_lease(store, clock, ttl_s=10.0) as lease:  # type: ignore[arg-type]
-        place = await join(store._store, b"jobs", lease.id)
-        taken = asyncio.ensure_future(wait_taken(store._store, place, clock))
+    async with keep_session(store, clock, ttl_s=10.0) as session:  # type: ignore[arg-type]
+        place = await join(store._store, b"jobs", session.id)
+        taken = asyncio.ensure_future(wait_taken(store._store, place.key, place.token, clock))
         await clock.advance(0.1)
         assert not taken.done()
         await store._store.delete(place.key)

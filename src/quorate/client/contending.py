@@ -1,0 +1,188 @@
+"""Getting to the front of a queue: what locks and elections have in common.
+
+The queue is etcd's (`store.contention`): a key under the name, attached to the session's lease;
+whoever's is the oldest owns the name, everyone else waits for the one right before.
+
+Invariants
+    * Cancelled, timed out or failed at any await, no place is left in the queue: one that was taken is
+      given up, one that may have been taken is looked for until the session ends.
+    * A session that is lost while waiting loses its place; the wait goes on in the next one, at the
+      end. What was *held* is never taken again like this.
+    * A store that cannot be asked while waiting is asked again, until the time is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from quorate.client.ground import Ground, Patience
+from quorate.client.session import Session
+from quorate.errors import (
+    Indeterminate,
+    LeaseLost,
+    LeaseNotFound,
+    SessionLost,
+    StoreClosed,
+    TimedOut,
+    Unavailable,
+)
+from quorate.store import contention
+from quorate.store.contention import Place, joining, joining_if_free, leaving, place_key, place_of
+from quorate.store.model import KeyValue, SortTarget, Txn, TxnResult
+
+__all__ = ["Contender", "Won", "contend", "contenders", "try_contend"]
+
+_log = logging.getLogger(__name__)
+
+_ASK_AGAIN_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Won:
+    """A place that is the first of its queue, and the session it was won with."""
+
+    session: Session
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """Somebody in a queue: the first holds what the others wait for.
+
+    identity: what it calls itself; empty for clients of other kinds that give no name.
+    token: what its fencing token is, or will be.
+    """
+
+    identity: str
+    token: int
+    lease: int
+    key: bytes
+
+
+async def contenders(ground: Ground, name: bytes) -> tuple[Contender, ...]:
+    """Everyone in the queue, in order."""
+    ground.check()
+    found = await ground.store.range(contention.queue_of(name), sort_by=SortTarget.CREATE)
+    return tuple(_contender(kv) for kv in found.kvs)
+
+
+async def contend(
+    ground: Ground, name: bytes, value: bytes, *, timeout: float | None, what: str
+) -> Won:
+    """Join the queue and wait to be the first.  Raises `TimedOut`, `Unavailable`, `Indeterminate`."""
+    if timeout is not None and timeout <= 0:
+        won = await try_contend(ground, name, value, what=what)
+        if won is None:
+            raise TimedOut(what, timeout_s=timeout)
+        return won
+    patience = Patience(ground.clock, timeout)
+    while True:
+        with ground.waiting(f"a session for {what}", patience):
+            session = await ground.session()
+        try:
+            return await _attempt(ground, name, value, session, patience, what)
+        except (SessionLost, LeaseNotFound) as error:
+            _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
+
+
+async def try_contend(ground: Ground, name: bytes, value: bytes, *, what: str) -> Won | None:
+    """Be the first if nobody is in the queue; it is not joined otherwise."""
+    with ground.waiting(f"a session for {what}", None):
+        session = await ground.session()
+    key = ground.take_key(place_key(name, session.id))
+    result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
+    if not result.succeeded:
+        ground.free_key(key)
+        return None
+    place = Place(name, key, session.id, result.revision, value, result.revision, was_first=True)
+    return Won(session, place)
+
+
+async def _attempt(
+    ground: Ground, name: bytes, value: bytes, session: Session, patience: Patience, what: str
+) -> Won:
+    key = ground.take_key(place_key(name, session.id))
+    with ground.waiting(what, patience, session):
+        result = await _send(ground, key, session, joining(name, key, session.id, value))
+        place = place_of(result, name, key, session.id, value)
+        if place.was_first:
+            return Won(session, place)
+        try:
+            await _wait_first(ground, place)
+        except BaseException:
+            _give_up(ground, place, session)
+            raise
+    return Won(session, place)
+
+
+async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnResult:
+    """Send what may take a place; should we not be there for the answer, the place is given up."""
+    outcome = ground.writes.begin(txn)
+    try:
+        return await asyncio.shield(outcome)
+    except asyncio.CancelledError:
+        outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
+        raise
+    except LeaseNotFound:
+        ground.free_key(key)
+        session.found_gone()
+        raise
+    except Indeterminate:
+        _remove(ground, key, session, may_appear=True)
+        raise
+    except BaseException:
+        ground.free_key(key)
+        raise
+
+
+def _abandoned(
+    ground: Ground, key: bytes, session: Session, outcome: asyncio.Future[TxnResult]
+) -> None:
+    error = None if outcome.cancelled() else outcome.exception()
+    if outcome.cancelled() or isinstance(error, Indeterminate):
+        _remove(ground, key, session, may_appear=True)
+    elif error is not None or not outcome.result().succeeded:
+        ground.free_key(key)
+    else:
+        _remove(ground, key, session)
+
+
+async def _wait_first(ground: Ground, place: Place) -> None:
+    while True:
+        try:
+            await contention.wait_first(ground.store, place)
+            return
+        except StoreClosed:
+            raise
+        except (Unavailable, Indeterminate) as error:
+            _log.info("waiting for %r goes on: %s", place.name, error)
+            await ground.clock.sleep(_ASK_AGAIN_S)
+        except LeaseLost as error:
+            # Somebody deleted the key: as good as a session that is lost.
+            raise SessionLost(str(error)) from error
+
+
+def _give_up(ground: Ground, place: Place, session: Session) -> None:
+    """Leave the queue: in the call if the store takes it so, and in the background where it fails."""
+    if session.lost.done():
+        ground.free_key(place.key)
+        return
+    outcome = ground.writes.begin(leaving(place))
+
+    def answered(done: asyncio.Future[TxnResult]) -> None:
+        if done.cancelled() or isinstance(done.exception(), Unavailable | Indeterminate):
+            _remove(ground, place.key, session)
+        else:
+            ground.free_key(place.key)
+
+    outcome.add_done_callback(answered)
+
+
+def _remove(ground: Ground, key: bytes, session: Session, *, may_appear: bool = False) -> None:
+    ground.tidying.remove(key, session, may_appear=may_appear, done=lambda: ground.free_key(key))
+
+
+def _contender(kv: KeyValue) -> Contender:
+    return Contender(kv.value.decode("utf-8", "backslashreplace"), kv.create_revision, kv.lease, kv.key)

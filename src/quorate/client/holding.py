@@ -1,0 +1,299 @@
+"""What is held, and what happens when it is not any more.
+
+A `Held` is the state of one acquisition: of a lock, a share of a semaphore, a term of office.  It may
+be passed between tasks.  A `Holding` is the block in which something is held: `async with` acquires,
+guards the body, releases.
+
+    acquire --> held --(session lost, key deleted, held too long)--> lost: the body is cancelled
+                  \\--(release, end of the block)--> released
+
+Invariants
+    * A block is entered holding, or it raises: there is no third way.
+    * `is_held` is False before anybody else can hold it, also in a process that was stopped and knows
+      nothing yet: it looks at the clock.
+    * A block that lost what it held never ends quietly: it raises the loss, or what the body raised.
+    * However a block ends, its key is deleted: at once, or in the background, or with the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from quorate.client.scopes import Scope
+from quorate.client.session import Session
+from quorate.client.taken import wait_taken
+from quorate.clock import Timer
+from quorate.errors import Indeterminate, LeaseLost, LockLost, QuorateError, Unavailable
+from quorate.store.model import Compare, Delete, Op, Txn, TxnResult
+
+if TYPE_CHECKING:
+    from quorate.client.ground import Ground
+
+__all__ = ["Enterable", "Held", "Holding"]
+
+_log = logging.getLogger(__name__)
+
+# How long something is held before its key is watched.  Whoever holds it for less learns from the
+# release that it was deleted; the watch begins at the acquisition and misses nothing.
+WATCH_AFTER_S = 0.1
+
+
+class Held:
+    """One acquisition: its fencing token, and whether it still is one.
+
+    lost: set when it is not held any more although nobody released it.
+    """
+
+    loss_type: type[LeaseLost] = LockLost
+
+    def __init__(
+        self,
+        ground: Ground,
+        session: Session,
+        *,
+        name: str,
+        key: bytes,
+        token: int,
+        what: str,
+        hold_max_s: float | None = None,
+        on_gone: Callable[[], None] | None = None,
+    ) -> None:
+        self.name, self.key, self.token = name, key, token
+        self.lost = asyncio.Event()
+        self.error: LeaseLost | None = None
+        self._ground, self._session, self._what = ground, session, what
+        self._released = False
+        self._on_gone = on_gone
+        self._losing: list[Callable[[LeaseLost], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._forget_session = session.on_loss(self._session_lost)
+        self._timers: list[Timer] = [ground.clock.call_later(WATCH_AFTER_S, self._watch)]
+        if hold_max_s is not None:
+            self._timers.append(
+                ground.clock.call_later(hold_max_s, lambda: self._lose(f"held for {hold_max_s:g} s"))
+            )
+
+    # -- whether it is held ------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held for certain, now: nobody is asked, the clock is looked at."""
+        return not self._released and self.error is None and not self._session.is_lost
+
+    @property
+    def remaining_s(self) -> float:
+        """How long it is held for certain if nothing more is heard from the server."""
+        return self._session.remaining_s if self.is_held else 0.0
+
+    def check(self) -> None:
+        """Raise the loss if it is not held any more: for just before something that counts on it."""
+        if self.is_held:
+            return
+        raise self.error or self.loss_type(f"{self._what} was released, so it is not held any more.")
+
+    def guard(self) -> Compare:
+        """A condition for a transaction of your own: that it is still held."""
+        return Compare.create_revision(self.key, "=", self.token)
+
+    async def txn(self, *then: Op) -> TxnResult:
+        """Carry out operations on the store if, and only if, it is still held: decided by the store.
+
+        The one kind of write a stale holder can never get through, whatever its clock says.
+        """
+        self.check()
+        result = await self._ground.write(Txn((self.guard(),), then))
+        if not result.succeeded:
+            self.found_gone()
+            self.check()
+        return result
+
+    def found_gone(self) -> None:
+        """The store answered that the key is not there any more."""
+        self._lose(f"its key {self.key!r} is gone")
+
+    # -- giving it up ------------------------------------------------------------------------
+
+    async def release(self) -> None:
+        """Give it up.  Once is enough; a second time does nothing.
+
+        If the store cannot be told, this raises why, and goes on trying in the background: others may
+        have to wait for the end of the session.
+        """
+        if self._released:
+            return
+        outcome = self._begin_release()
+        if outcome is not None:
+            try:
+                await asyncio.shield(outcome)
+            except asyncio.CancelledError:
+                raise
+            except QuorateError as error:
+                if self.error is None:
+                    raise
+                _log.info("%s is lost and was not released: %s", self._what, error)
+
+    async def leave(self) -> None:
+        """`release` at the end of a block, where an error would hide what the block has to say."""
+        try:
+            await self.release()
+        except QuorateError as error:
+            _log.warning("%s is released later, or with its session: %s", self._what, error)
+
+    def _begin_release(self) -> asyncio.Future[TxnResult] | None:
+        self._released = True
+        self._stand_down()
+        session, key = self._session, self.key
+        if session.lost.done():
+            self._gone()
+            return None
+        outcome = self._ground.writes.begin(self.releasing())
+
+        def answered(done: asyncio.Future[TxnResult]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if done.cancelled() or isinstance(error, Unavailable | Indeterminate):
+                self._ground.tidying.remove(key, session, done=self._gone)
+            else:
+                self._gone()
+
+        outcome.add_done_callback(answered)
+        return outcome
+
+    def releasing(self) -> Txn:
+        """The transaction that gives it up."""
+        return Txn((self.guard(),), (Delete(self.key),))
+
+    def _gone(self) -> None:
+        """Nothing of it is left in the store."""
+        if self._on_gone is not None:
+            self._on_gone()
+            self._on_gone = None
+
+    def _stand_down(self) -> None:
+        self._forget_session()
+        for timer in self._timers:
+            timer.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    # -- losing it ---------------------------------------------------------------------------
+
+    def on_loss(self, listener: Callable[[LeaseLost], None]) -> None:
+        """Call `listener` in the turn in which it is lost; at once if it is."""
+        if self.error is not None:
+            listener(self.error)
+        else:
+            self._losing.append(listener)
+
+    def _session_lost(self) -> None:
+        self._lose(self._session.lost.result())
+
+    def _lose(self, reason: str) -> None:
+        if self.error is not None or self._released:
+            return
+        self.error = self.loss_type(
+            f"{self._what} with token {self.token} is lost: {reason}. Somebody else may hold it; stop, "
+            "and acquire it again before you go on."
+        )
+        self.lost.set()
+        self._stand_down()
+        for listener in self._losing:
+            listener(self.error)
+        self._losing.clear()
+
+    def _watch(self) -> None:
+        if self._watching is None:
+            self._watching = self._ground.spawn(self._wait_deleted(), name="quorate-held")
+
+    async def _wait_deleted(self) -> None:
+        """Notice that the key was deleted by somebody else: an operator, `etcdctl del`."""
+        ground = self._ground
+        self._lose(await wait_taken(ground.store, self.key, self.token, ground.clock))
+
+    def __repr__(self) -> str:
+        state = "released" if self._released else "lost" if self.error or not self.is_held else "held"
+        return f"<{self._what} token {self.token} {state}>"
+
+
+H = TypeVar("H", bound=Held)
+
+
+class Holding(Generic[H]):
+    """A block in which something is held.
+
+    cancel_on_loss: cancel the body when it is lost.  Otherwise only `held.lost` is set; the block still
+        raises the loss at its end.
+    """
+
+    def __init__(self, acquire: Callable[[], Awaitable[H]], *, cancel_on_loss: bool = True) -> None:
+        self._acquire, self._cancel_on_loss = acquire, cancel_on_loss
+        self._scope = Scope()
+        self._held: H | None = None
+
+    async def __aenter__(self) -> H:
+        held = self._held = await self._acquire()
+        self._scope.__enter__()
+        if self._cancel_on_loss:
+            held.on_loss(self._scope.end)
+        return held
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        held = self._held
+        assert held is not None
+        was_ours = self._scope.left(kind)
+        loss = None if held.is_held else held.error
+        await held.leave()
+        if was_ours:
+            assert self._scope.error is not None
+            raise self._scope.error from error
+        if kind is None and loss is not None:
+            raise loss
+
+
+class Enterable(Generic[H]):
+    """Something to be entered directly: `async with q.lock("x") as held`, from many tasks at once.
+
+    Each entry has a `Holding` of its own; a block is left by the task that entered it.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[asyncio.Task[object] | None, Holding[H]]] = []
+
+    def _holding(self) -> Holding[H]:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> H:
+        holding = self._holding()
+        held = await holding.__aenter__()
+        self._entries.append((asyncio.current_task(), holding))
+        return held
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._entry().__aexit__(kind, error, trace)
+
+    def _entry(self) -> Holding[H]:
+        """The last one this task made; failing that, of a task that is over (an exit stack handed
+        on).
+        """
+        task = asyncio.current_task()
+        order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
+        for own in (True, False):
+            for at in order:
+                entered_by, holding = self._entries[at]
+                if entered_by is task if own else entered_by is None or entered_by.done():
+                    del self._entries[at]
+                    return holding
+        raise RuntimeError("this block was entered by another task, which is still running.")

@@ -1,0 +1,1 @@
+"""Recipes: what coordination is made of, each in a file of its own, on what `client.ground` offers."""

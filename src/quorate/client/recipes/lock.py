@@ -1,0 +1,130 @@
+"""Lock: one at a time, first come, first served, with a fencing token for each holder.
+
+    async with quorate.connect("memory:") as q:
+        async with q.lock("reports/nightly") as held:
+            await write_report(fence=held.token)
+
+What it promises
+    * A holder's token is larger than that of every holder before it.
+    * As long as `held.is_held` says so, the store has not given the lock to anybody else; a process
+      that is stopped between the question and the deed is what the token is for.
+    * Waiters are served in the order in which they joined, whichever process they are in; each watches
+      only the one before it, so that a release wakes one.
+    * It is etcd's lock: `etcdctl lock` and etcd's Lock service wait in the same queue.
+"""
+
+from __future__ import annotations
+
+from quorate.client.contending import Contender, Won, contend, contenders, try_contend
+from quorate.client.ground import Ground
+from quorate.client.holding import Enterable, Held, Holding
+from quorate.client.owners import owner_here
+
+__all__ = ["Lock"]
+
+
+class Lock(Enterable[Held]):
+    """A lock by name; one object may be shared by many tasks, each acquisition has its own `Held`.
+
+    cancel_on_loss: when the lock is lost inside `async with`, cancel the body and raise `LockLost`.
+        False: only `held.lost` is set, and the block raises at its end.
+    reentrant: whoever holds it (the task; with `quorate.sync`, the thread) may enter it again.
+    hold_max: give it up as lost after this many seconds, renewed or not.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        name: str,
+        *,
+        cancel_on_loss: bool = True,
+        reentrant: bool = False,
+        hold_max: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self._key = ground.key(name)
+        self._ground = ground
+        self._what = f"the lock {name}"
+        self._cancel_on_loss, self._reentrant, self._hold_max = cancel_on_loss, reentrant, hold_max
+
+    async def acquire(self, *, timeout: float | None = None) -> Held:
+        """Wait for the lock.  Whoever acquires it so releases it: `async with lock.hold()` does both.
+
+        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store could not be asked, and then it
+        is not held.
+        """
+        again = self._again()
+        if again is not None:
+            return again
+        ground = self._ground
+        value = ground.identity.encode()
+        won = await contend(ground, self._key, value, timeout=timeout, what=self._what)
+        return self._held(won)
+
+    async def try_acquire(self) -> Held | None:
+        """Take the lock if nobody holds it or waits for it; None otherwise, at once."""
+        again = self._again()
+        if again is not None:
+            return again
+        ground = self._ground
+        won = await try_contend(ground, self._key, ground.identity.encode(), what=self._what)
+        return None if won is None else self._held(won)
+
+    def hold(self, *, timeout: float | None = None) -> Holding[Held]:
+        """A block in which the lock is held: `async with lock.hold(timeout=5) as held`."""
+        return Holding(lambda: self.acquire(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
+
+    async def contenders(self) -> tuple[Contender, ...]:
+        """Who holds the lock and who waits for it, in order."""
+        return await contenders(self._ground, self._key)
+
+    def _holding(self) -> Holding[Held]:
+        return self.hold()
+
+    def _again(self) -> Held | None:
+        self._ground.check()
+        if not self._reentrant:
+            return None
+        held = self._ground.entered.get((self._key, owner_here()))
+        if not isinstance(held, _Reentrant) or not held.is_held:
+            return None
+        held.depth += 1
+        return held
+
+    def _held(self, won: Won) -> Held:
+        ground, place = self._ground, won.place
+        kind = _Reentrant if self._reentrant else Held
+        held = kind(
+            ground,
+            won.session,
+            name=self.name,
+            key=place.key,
+            token=place.token,
+            what=self._what,
+            hold_max_s=self._hold_max,
+            on_gone=lambda: ground.free_key(place.key),
+        )
+        if isinstance(held, _Reentrant):
+            held.entered_as = (self._key, owner_here())
+            ground.entered[held.entered_as] = held
+        return held
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name}>"
+
+
+class _Reentrant(Held):
+    """What its owner may acquire again; as many releases end it."""
+
+    depth = 1
+    entered_as: tuple[bytes, object] = (b"", None)
+
+    async def release(self) -> None:
+        if self.depth > 0:
+            self.depth -= 1
+        if self.depth == 0:
+            entered = self._ground.entered
+            if entered.get(self.entered_as) is self:
+                del entered[self.entered_as]
+            await super().release()

@@ -1,0 +1,1 @@
+"""The recipes of the client, on every kind of store."""
