@@ -12,29 +12,8 @@ from quorate.client.taken import wait_taken
 from quorate.clock import ManualClock
 from quorate.engines.opening import open_embedded
 from quorate.errors import Unavailable
-from quorate.store.api import Store
 from quorate.store.contention import join
-from quorate.store.model import LeaseGrant
-
-
-class Unreliable:
-    """A store whose keep-alives can be cut off: refused, or never answered."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.refuses = self.hangs = False
-        self.asked = 0
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._store, name)
-
-    async def keep_alive(self, lease: int) -> LeaseGrant:
-        self.asked += 1
-        if self.hangs:
-            await asyncio.get_running_loop().create_future()
-        if self.refuses:
-            raise Unavailable("no server at 127.0.0.1:1.")
-        return await self._store.keep_alive(lease)
+from tests.support.unreliable_store import Unreliable
 
 
 @pytest.fixture

@@ -1,0 +1,216 @@
+"""The sessions of a connection, one after the other, on a clock the test owns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+import quorate
+from quorate.client.connection import Connection
+from quorate.clock import ManualClock
+from quorate.engines.opening import open_embedded
+from quorate.errors import Indeterminate
+from quorate.store.contention import joining
+from tests.support.asking import eventually, turns
+from tests.support.unreliable_store import Unreliable
+
+CONNECTED, SUSPENDED, LOST = (
+    quorate.SessionState.CONNECTED,
+    quorate.SessionState.SUSPENDED,
+    quorate.SessionState.LOST,
+)
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> AsyncIterator[Unreliable]:
+    async with open_embedded("memory:", clock=clock) as store:
+        yield Unreliable(store)
+
+
+@pytest.fixture
+async def q(store: Unreliable, clock: ManualClock) -> AsyncIterator[Connection]:
+    async with quorate.connect(store, clock=clock, session_ttl=10.0) as q:  # type: ignore[arg-type]
+        yield q
+
+
+async def test_trouble_suspends_and_passes(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    told: list[quorate.SessionState] = []
+    q.on_state(told.append)
+    session = await q.session()
+    store.refuses = True
+    await clock.advance(4.0)
+    assert q.state is SUSPENDED
+    store.refuses = False
+    await q.wait_state(SUSPENDED)
+    await clock.advance(2.0)
+    assert q.state.name == "CONNECTED"
+    assert await q.session() is session
+    assert told == [SUSPENDED, CONNECTED]
+
+
+async def test_loss_is_told_before_the_server_ends_the_lease_and_a_new_session_is_made(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    told: list[quorate.SessionState] = []
+    q.on_state(told.append)
+    held = await q.lock("a").acquire()
+    session = await q.session()
+    store.refuses = True
+    while not held.lost.is_set():
+        assert clock.now() < 15
+        await clock.advance(0.1)
+    assert (await store._store.time_to_live(session.id)).remaining_s > 0
+    assert q.state is LOST
+    with pytest.raises(quorate.TimedOut, match="a session for the lock b"):
+        waiting = asyncio.create_task(q.lock("b").acquire(timeout=1.0))
+        await turns()
+        await clock.advance(1.5)
+        await waiting
+    store.refuses = False
+    waiting = asyncio.create_task(q.lock("a").acquire())
+    while not waiting.done():
+        assert clock.now() < 40
+        await clock.advance(0.5)
+    again = await waiting
+    assert again.token > held.token
+    assert not held.is_held
+    assert (await q.session()).id != session.id
+    assert told == [SUSPENDED, LOST, CONNECTED]
+
+
+async def test_listener_that_raises_disturbs_nobody(q: Connection) -> None:
+    told: list[quorate.SessionState] = []
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+
+    def raises(state: quorate.SessionState) -> None:
+        raise ZeroDivisionError
+
+    def adds(state: quorate.SessionState) -> None:
+        q.on_state(told.append)
+
+    q.on_state(raises)
+    remove = q.on_state(adds)
+    (await q.session()).found_gone()
+    await turns()
+    assert q.state is CONNECTED
+    assert told == [CONNECTED]  # what was added while LOST was told hears of what follows
+    remove()
+    assert len(complaints) == 2
+
+
+async def test_acquisition_of_unknown_outcome_raises_and_is_removed(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    store.loses = True
+    with pytest.raises(Indeterminate):
+        await q.lock("a").acquire()
+
+    async def nobody() -> bool:
+        return await q.lock("a").contenders() == ()
+
+    await eventually(nobody)
+    store.loses = False
+    async with q.lock("a") as held:
+        assert held.is_held
+
+
+async def test_acquisition_that_arrives_late_is_removed_when_it_does(
+    store: Unreliable, q: Connection
+) -> None:
+    store.drops = True
+    with pytest.raises(Indeterminate):
+        await q.lock("a").acquire()
+    store.drops = False
+    await turns()
+    session = await q.session()
+    key = b"a/%x" % session.id
+    async with q.lock("a") as held:
+        assert held.key != key  # an attempt whose end is not known keeps its key
+    # The request was on its way all the time.
+    await store.txn(joining(b"a", key, session.id, b""))
+
+    async def nobody() -> bool:
+        return await q.lock("a").contenders() == ()
+
+    await eventually(nobody)
+
+
+async def test_release_of_unknown_outcome_raises_and_goes_on(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    held = await q.lock("a").acquire()
+    store.drops = True
+    with pytest.raises(Indeterminate):
+        await held.release()
+    assert not held.is_held
+    store.drops = False
+
+    async def nobody() -> bool:
+        return await q.lock("a").contenders() == ()
+
+    await eventually(nobody)
+
+
+async def test_closed_connection_says_so(store: Unreliable, clock: ManualClock) -> None:
+    async with quorate.connect(store, clock=clock) as q:  # type: ignore[arg-type]
+        lock = q.lock("a")
+        held = await lock.acquire()
+        waiting = asyncio.create_task(q.lock("a").acquire())
+        await turns()
+    with pytest.raises(quorate.StoreClosed):
+        await lock.acquire()
+    with pytest.raises(quorate.StoreClosed):
+        q.lock("b")
+    assert not held.is_held
+    with pytest.raises(quorate.StoreClosed):
+        await waiting
+    assert await store._store.leases() == ()
+
+
+async def test_everything_ends_with_the_connection(store: Unreliable, clock: ManualClock) -> None:
+    before = asyncio.all_tasks()
+    async with quorate.connect(store, clock=clock) as q:  # type: ignore[arg-type]
+        await q.lock("a").acquire()
+        await clock.advance(1.0)  # so that its key is watched
+    await turns()
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("name", ["", "a/"])
+async def test_name_that_is_none_is_refused(q: Connection, name: str) -> None:
+    with pytest.raises(quorate.InvalidRequest, match="is no name"):
+        q.lock(name)
+
+
+@pytest.mark.parametrize("timeout", [-1.0, float("nan")])
+async def test_timeout_that_is_none_is_refused(q: Connection, timeout: float) -> None:
+    with pytest.raises(quorate.InvalidRequest, match="timeout is"):
+        await q.lock("a").acquire(timeout=timeout)
+
+
+async def test_options_of_a_connection_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(quorate.InvalidRequest, match="session_ttl"):
+        async with quorate.connect("memory:", session_ttl=0):
+            pass
+    with pytest.raises(quorate.InvalidRequest, match="namespace"):
+        async with quorate.connect("memory:", namespace="a/"):
+            pass
+    with pytest.raises(quorate.InvalidRequest, match="names no store"):
+        async with quorate.connect("nowhere"):
+            pass
+
+
+async def test_namespace_is_put_before_names(store: Unreliable, clock: ManualClock) -> None:
+    async with quorate.connect(store, clock=clock, namespace="team") as q:  # type: ignore[arg-type]
+        async with q.lock("a") as held:
+            assert held.key.startswith(b"team/a/")
+
+
+async def test_identity_is_host_and_process_unless_given(q: Connection) -> None:
+    assert q.identity.endswith(f":{os.getpid()}")
