@@ -214,7 +214,9 @@ class Held:
         self._lose(await wait_taken(ground.store, self.key, self.token, ground.clock))
 
     def __repr__(self) -> str:
-        state = "released" if self._released else "lost" if self.error or not self.is_held else "held"
+        # Nothing is looked up here that could change anything: a debugger may ask.
+        lost = self.error is not None or self._session.lost.done()
+        state = "released" if self._released else "lost" if lost else "held"
         return f"<{self._what} token {self.token} {state}>"
 
 
