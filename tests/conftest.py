@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from quorate.clock import ManualClock
+from tests.support import profiles
 from tests.support.engines import Engines
 from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
+
+profiles.load()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.engines.embedded.journal import Batch, Journal
@@ -128,6 +128,7 @@ class Subject:
         return {at: state.changes(at) for at in range(first, state.revision + 1)}
 
 
+@settings(max_examples=max(40, settings().max_examples // 3))
 @given(st.lists(st.lists(steps, min_size=3, max_size=12), min_size=1, max_size=3))
 def test_a_restart_finds_the_same_contents_and_history(
     lives: list[list[Commit | Compact | Clean]],

@@ -67,7 +67,7 @@ def test_official_bytes_mean_the_same_to_us(cls: type[Message], data: st.DataObj
     assert ours.encode() == theirs.SerializeToString(deterministic=True)
 
 
-@at_least(1_000)
+@at_least(300)
 @given(some_message, st.binary(max_size=60))
 @example(rpc.PutRequest, b"\x18" + b"\x80" * 9 + b"\x02")  # bits beyond the 64th
 @example(rpc.PutRequest, b"\x18" + b"\x80" * 10 + b"\x00")
@@ -135,13 +135,13 @@ wire_like = st.recursive(
 )
 
 
-@at_least(2_000)
+@at_least(500)
 @given(some_message, wire_like)
 def test_anything_that_looks_like_fields_is_judged_alike(cls: type[Message], data: bytes) -> None:
     assert_same_verdict(cls, data)
 
 
-@at_least(1_000)
+@at_least(300)
 @given(st.data())
 def test_damaged_messages_are_judged_alike(data: st.DataObject) -> None:
     cls = data.draw(some_message)

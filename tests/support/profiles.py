@@ -6,6 +6,8 @@ import os
 
 from hypothesis import HealthCheck, settings
 
+__all__ = ["load"]
+
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
@@ -24,4 +26,8 @@ settings.register_profile(
     print_blob=True,
     suppress_health_check=_SLOW,
 )
-settings.load_profile("soak" if os.environ.get("QUORATE_SOAK") == "1" else "default")
+
+
+def load() -> None:
+    """Before any test is imported: what `settings` says there adds to the profile of that moment."""
+    settings.load_profile("soak" if os.environ.get("QUORATE_SOAK") == "1" else "default")
