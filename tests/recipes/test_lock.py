@@ -179,12 +179,14 @@ async def test_reentrant_lock_is_entered_again_by_its_task_and_by_nobody_else(
     assert len(await lock.contenders()) == 0
 
 
-async def test_lost_reentrant_lock_ends_both_blocks(q: quorate.Connection) -> None:
+async def test_lost_reentrant_lock_ends_both_blocks(place: Place, q: quorate.Connection) -> None:
     lock = q.lock("a", reentrant=True)
     with pytest.raises(quorate.LockLost):
         async with lock:
             async with lock:
-                (await q.session()).found_gone()
+                session = await q.session()
+                await place.store.revoke(session.id)
+                session.found_gone()
                 await asyncio.get_running_loop().create_future()
     async with lock:
         pass
@@ -268,3 +270,23 @@ async def test_lock_held_for_too_long_is_lost(timed: Place, clock: ManualClock) 
                 await asyncio.get_running_loop().create_future()
         await until(lambda: q.tidying.pending == 0)
         assert await q.lock("a").contenders() == ()
+
+
+async def test_loss_that_nobody_noticed_is_told_at_the_end(place: Place, q: quorate.Connection) -> None:
+    with pytest.raises(quorate.LockLost, match="when it was released"):
+        async with q.lock("a") as held:
+            await place.store.delete(held.key)
+    assert held.lost.is_set()
+    again = await q.lock("a").acquire()
+    await place.store.delete(again.key)
+    with pytest.raises(quorate.LockLost):
+        await again.release()
+
+
+async def test_block_that_outlived_its_session_unnoticed_raises(
+    timed: Place, clock: ManualClock
+) -> None:
+    async with timed.connect(session_ttl=10.0) as q:
+        with pytest.raises(quorate.LockLost, match="could not be renewed in time"):
+            async with q.lock("a"):
+                clock.jump(20.0)  # the process stood still; nothing was awaited since

@@ -120,34 +120,48 @@ class Held:
     async def release(self) -> None:
         """Give it up.  Once is enough; a second time does nothing.
 
+        Raises the loss if the store answers that it was gone already: it was not held to the end.
         If the store cannot be told, this raises why, and goes on trying in the background: others may
         have to wait for the end of the session.
         """
         if self._released:
             return
         outcome = self._begin_release()
-        if outcome is not None:
-            try:
-                await asyncio.shield(outcome)
-            except asyncio.CancelledError:
+        if outcome is None:
+            return
+        try:
+            result = await asyncio.shield(outcome)
+        except QuorateError as error:
+            if self.error is None:
                 raise
-            except QuorateError as error:
-                if self.error is None:
-                    raise
-                _log.info("%s is lost and was not released: %s", self._what, error)
+            _log.info("%s is lost and was not released: %s", self._what, error)
+        else:
+            if self.error is None and self.was_gone(result):
+                self._set_lost(f"when it was released, its key {self.key!r} was gone")
+                self.check()
+
+    def was_gone(self, released: TxnResult) -> bool:
+        """Whether the answer to `releasing` shows that there was nothing left to give up."""
+        return not released.succeeded
 
     async def leave(self) -> None:
         """`release` at the end of a block, where an error would hide what the block has to say."""
         try:
             await self.release()
+        except LeaseLost as error:
+            if self.error is not error:
+                raise
+            # The block raises it, unless it has something else to say.
         except QuorateError as error:
             _log.warning("%s is released later, or with its session: %s", self._what, error)
 
     def _begin_release(self) -> asyncio.Future[TxnResult] | None:
+        session, key = self._session, self.key
+        # Asked first: that looks at the clock, and notes a loss that nobody was told of yet.
+        is_lost = session.is_lost
         self._released = True
         self._stand_down()
-        session, key = self._session, self.key
-        if session.lost.done():
+        if is_lost:
             self._gone()
             return None
         outcome = self._ground.writes.begin(self.releasing())
@@ -194,15 +208,19 @@ class Held:
     def _lose(self, reason: str) -> None:
         if self.error is not None or self._released:
             return
+        error = self._set_lost(reason)
+        self._stand_down()
+        for listener in self._losing:
+            listener(error)
+        self._losing.clear()
+
+    def _set_lost(self, reason: str) -> LeaseLost:
         self.error = self.loss_type(
             f"{self._what} with token {self.token} is lost: {reason}. Somebody else may hold it; stop, "
             "and acquire it again before you go on."
         )
         self.lost.set()
-        self._stand_down()
-        for listener in self._losing:
-            listener(self.error)
-        self._losing.clear()
+        return self.error
 
     def _watch(self) -> None:
         if self._watching is None:
@@ -251,13 +269,12 @@ class Holding(Generic[H]):
         held = self._held
         assert held is not None
         was_ours = self._scope.left(kind)
-        loss = None if held.is_held else held.error
         await held.leave()
         if was_ours:
             assert self._scope.error is not None
             raise self._scope.error from error
-        if kind is None and loss is not None:
-            raise loss
+        if kind is None and held.error is not None:
+            raise held.error
 
 
 class Enterable(Generic[H]):
@@ -287,9 +304,7 @@ class Enterable(Generic[H]):
         await self._entry().__aexit__(kind, error, trace)
 
     def _entry(self) -> Holding[H]:
-        """The last one this task made; failing that, of a task that is over (an exit stack handed
-        on).
-        """
+        """The last one this task made; failing that, one of a task that is over (an exit stack)."""
         task = asyncio.current_task()
         order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
         for own in (True, False):
