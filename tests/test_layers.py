@@ -94,6 +94,7 @@ PURE = (
     "engines.embedded.timeline",
     "faces.http.health",
     "faces.etcd.json_codec",
+    "redlock.quorum",
 )
 DOES_IO = {
     "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue",

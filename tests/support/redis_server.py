@@ -18,6 +18,7 @@ __all__ = ["RedisServer", "redis_program", "redis_servers"]
 
 _START_S_MAX = 20.0
 _STOP_S_MAX = 10.0
+_PORTS_TRIED_MAX = 5
 
 
 def redis_program() -> Path | None:
@@ -39,6 +40,7 @@ class RedisServer:
         self._program, self._directory = program, directory
         self._appendonly, self._password = appendonly, password
         (self.port,) = free_ports(1)
+        self._has_run = False  # a port once used stays: clients have its URL
         self._process: subprocess.Popen[bytes] | None = None
         self.is_paused = False
         directory.mkdir(parents=True, exist_ok=True)
@@ -53,6 +55,16 @@ class RedisServer:
 
     def start(self) -> Self:
         """Start it, and wait until it answers."""
+        for _ in range(_PORTS_TRIED_MAX):
+            if self._begin():
+                self._has_run = True
+                return self
+            if not self._has_run:  # somebody else may have been quicker to take the port
+                (self.port,) = free_ports(1)
+        raise RuntimeError(f"redis-server did not start; its log ends with\n{self._log()}")
+
+    def _begin(self) -> bool:
+        """Whether it runs; False if it ended at once."""
         assert self._process is None, "it runs"
         durable = ["--appendonly", "yes", "--appendfsync", "always"] if self._appendonly else []
         secret = [] if self._password is None else ["--requirepass", self._password]
@@ -67,13 +79,18 @@ class RedisServer:
                 stderr=subprocess.STDOUT,
             )  # fmt: skip
         deadline = time.monotonic() + _START_S_MAX
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                text = (self._directory / "redis.log").read_text("utf-8", "replace")
+        while not self._answers(self._process.pid):
+            if self._process.poll() is not None:
                 self.kill()
-                raise RuntimeError(f"redis-server did not start; its log ends with\n{text[-2000:]}")
+                return False
+            if time.monotonic() > deadline:
+                self.kill()
+                raise RuntimeError(f"redis-server does not answer; its log ends with\n{self._log()}")
             time.sleep(0.005)  # a poll with a deadline
-        return self
+        return True
+
+    def _log(self) -> str:
+        return (self._directory / "redis.log").read_text("utf-8", "replace")[-2000:]
 
     def kill(self) -> None:
         """At once, as `kill -9` does; also if it is paused."""
@@ -115,11 +132,14 @@ class RedisServer:
         lines = self._ask(["KEYS", "*"]).decode().split("\r\n")
         return sorted(lines[2 : 2 + 2 * int(lines[0].removeprefix("*")) : 2])
 
-    def _answers(self) -> bool:
+    def _answers(self, pid: int) -> bool:
+        """Whether this process does, not another that has the port, and has loaded what it keeps."""
         try:
-            return self.command("PING") in ("+PONG", "-NOAUTH Authentication required.")
+            answer = self._ask(["INFO"])
         except OSError:
             return False
+        is_ready = f"process_id:{pid}\r\n".encode() in answer and b"\r\nloading:0\r\n" in answer
+        return is_ready or answer.startswith(b"-NOAUTH")
 
     def _ask(self, words: tuple[str, ...] | list[str]) -> bytes:
         request = f"*{len(words)}\r\n" + "".join(f"${len(word)}\r\n{word}\r\n" for word in words)
