@@ -21,6 +21,7 @@ from bench import (
     leases,
     puts,
     reads,
+    recipes,
     report,
     scale,
     startup,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Section]] = {
     "etcd": etcd_face.measure,
     "zookeeper": zookeeper_face.measure,
     "cell": cell.measure,
+    "locks": recipes.measure,
 }
 
 _DOCS = Path(__file__).parent.parent / "docs"

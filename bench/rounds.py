@@ -55,6 +55,9 @@ class Rounds:
     def __init__(self, rates: Mapping[str, Sequence[float]]) -> None:
         self._rates = rates
 
+    def rates(self, name: str) -> list[float]:
+        return list(self._rates[name])
+
     def rate(self, name: str) -> float:
         return statistics.median(self._rates[name])
 

@@ -1,4 +1,4 @@
-"""The servers that are compared: a real etcd, a real ZooKeeper, Quorate; each a process on loopback."""
+"""The servers that are compared: a real etcd, ZooKeeper, Redis, and Quorate; processes on loopback."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ __all__ = [
     "serve_etcd",
     "serve_quorate",
     "serve_quorate_zookeeper",
+    "serve_redis",
     "serve_zookeeper",
     "zookeeper_command",
 ]
@@ -140,6 +141,27 @@ def serve_quorate_zookeeper(data: Path) -> Iterator[Server]:
     ]
     with _running("Quorate", command, port, FirstSession()) as server:
         yield server
+
+
+@contextmanager
+def serve_redis(data: Path) -> Iterator[Server]:
+    """Debian's Redis, with every write synced before it is answered, and nothing saved besides."""
+    if shutil.which("redis-server") is None:
+        raise FileNotFoundError("no Redis; on Debian, apt-get install redis-server brings it")
+    data.mkdir(parents=True)
+    (port,) = free_ports(1)
+    command = [
+        *("redis-server", "--bind", "127.0.0.1", "--port", str(port), "--dir", str(data)),
+        *("--save", "", "--appendonly", "yes", "--appendfsync", "always"),
+    ]
+    with _running("Redis", command, port, _says_pong) as server:
+        yield server
+
+
+def _says_pong(port: int) -> bool:
+    with socket.create_connection(("127.0.0.1", port), timeout=1) as connection:
+        connection.sendall(b"PING\r\n")
+        return connection.recv(16).startswith(b"+PONG")
 
 
 @contextmanager

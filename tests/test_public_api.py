@@ -7,7 +7,12 @@ from quorate import errors
 from quorate.store import model
 
 PUBLIC = """
-    Connection Contender Election Held Leader Lock SessionState Term connect
+    Access Barrier Cache CacheBatch CacheChange CacheEntry Change Config ConfigChange
+    CountDownLatch Counter DeadLetter DefaultedValue DoubleBarrier Entered Group GroupChange
+    Member Membership MembershipEvent MembershipEventKind Once PriorityQueue Queue RateLimit
+    ReadHeld ReadWriteContender ReadWriteLock Semaphore SemaphoreContender Share Singleton
+    Value Versioned WorkQueue WorkStats WriteHeld
+    Connection Contender Election Held Job Leader Lock SessionState Term connect
     Forked LeadershipLost LockLost SessionLost StaleToken TimedOut ValueUnreadable
     NO_LEASE Alarm BackupReport ClusterHealth Compacted Compare CompareTarget DataError
     DataInUse DataUnreadable Delete DeleteResult DuplicateKey Event EventKind FormatUnknown

@@ -3,8 +3,32 @@
 from quorate.client.connection import Connection
 from quorate.client.contending import Contender
 from quorate.client.holding import Held
+from quorate.client.jobs import Job
+from quorate.client.recipes.barrier import Barrier
+from quorate.client.recipes.cache import Cache, CacheBatch, CacheChange, CacheEntry
+from quorate.client.recipes.config import Config, ConfigChange
+from quorate.client.recipes.counter import Counter
+from quorate.client.recipes.double_barrier import DoubleBarrier, Entered
 from quorate.client.recipes.election import Election, Leader, Term
+from quorate.client.recipes.group import (
+    Group,
+    GroupChange,
+    Member,
+    Membership,
+    MembershipEvent,
+    MembershipEventKind,
+)
+from quorate.client.recipes.latch import CountDownLatch
 from quorate.client.recipes.lock import Lock
+from quorate.client.recipes.once import Once
+from quorate.client.recipes.priority_queue import PriorityQueue
+from quorate.client.recipes.queue import Queue
+from quorate.client.recipes.rate_limit import RateLimit
+from quorate.client.recipes.rwlock import Access, ReadHeld, ReadWriteContender, ReadWriteLock, WriteHeld
+from quorate.client.recipes.semaphore import Semaphore, SemaphoreContender, Share
+from quorate.client.recipes.singleton import Singleton
+from quorate.client.recipes.value import Change, DefaultedValue, Value, Versioned
+from quorate.client.recipes.work_queue import DeadLetter, WorkQueue, WorkStats
 from quorate.client.succession import SessionState
 from quorate.connecting import connect
 from quorate.engines.embedded.backup import BackupReport, RestoreReport, restore
@@ -80,29 +104,47 @@ from quorate.store.rules import Limits
 
 __all__ = [
     "NO_LEASE",
+    "Access",
     "Alarm",
     "BackupReport",
+    "Barrier",
+    "Cache",
+    "CacheBatch",
+    "CacheChange",
+    "CacheEntry",
+    "Change",
     "ClusterHealth",
     "Compacted",
     "Compare",
     "CompareTarget",
+    "Config",
+    "ConfigChange",
     "Connection",
     "Contender",
+    "CountDownLatch",
+    "Counter",
     "DataError",
     "DataInUse",
     "DataUnreadable",
+    "DeadLetter",
+    "DefaultedValue",
     "Delete",
     "DeleteResult",
+    "DoubleBarrier",
     "DuplicateKey",
     "Election",
+    "Entered",
     "Event",
     "EventKind",
     "Forked",
     "FormatUnknown",
     "FutureRevision",
+    "Group",
+    "GroupChange",
     "Held",
     "Indeterminate",
     "InvalidRequest",
+    "Job",
     "KeyNotFound",
     "KeyRange",
     "KeyValue",
@@ -119,24 +161,39 @@ __all__ = [
     "Limits",
     "Lock",
     "LockLost",
+    "Member",
     "MemberHealth",
+    "Membership",
+    "MembershipEvent",
+    "MembershipEventKind",
     "NoSpace",
+    "Once",
     "Op",
     "OpResult",
     "Overloaded",
+    "PriorityQueue",
     "ProtocolError",
     "Put",
     "PutResult",
+    "Queue",
     "QuorateError",
     "Range",
     "RangeResult",
+    "RateLimit",
+    "ReadHeld",
+    "ReadWriteContender",
+    "ReadWriteLock",
     "Rejected",
     "Relation",
     "RestoreReport",
     "Retention",
     "Revision",
+    "Semaphore",
+    "SemaphoreContender",
     "SessionLost",
     "SessionState",
+    "Share",
+    "Singleton",
     "SortTarget",
     "StaleToken",
     "StateHash",
@@ -151,9 +208,14 @@ __all__ = [
     "TxnResult",
     "Unavailable",
     "Unsupported",
+    "Value",
     "ValueUnreadable",
+    "Versioned",
     "WatchBatch",
     "WatchStream",
+    "WorkQueue",
+    "WorkStats",
+    "WriteHeld",
     "connect",
     "open_embedded",
     "open_store",

@@ -15,7 +15,7 @@ import pytest
 from tests.faults.scale import rounds
 from tests.faults.server_process import ServerProcess
 from tests.recipes.processes.crew import Server, running_crew
-from tests.recipes.processes.trials import TRIALS
+from tests.recipes.processes.trials_of_data import TRIALS
 from tests.support.etcd_process import EtcdProcess
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -84,5 +84,6 @@ async def test_recipes_keep_their_promises_through_kills_stops_and_restarts(
             await crew.progress()
             crew.judge()
         await crew.stop()
+        await crew.finish()
         crew.judge()
         assert len(crew.resource.admitted) > rounds(20, 1000)

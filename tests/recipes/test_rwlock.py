@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,10 +15,11 @@ from hypothesis import strategies as st
 import quorate
 from quorate.client.recipes.rwlock import ReadHeld, ReadWriteLock, WriteHeld
 from quorate.clock import ManualClock
-from tests.support.asking import eventually, turns
+from quorate.store.model import Range, Txn
+from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place, open_place
-from tests.support.recording import Recording
+from tests.support.recording import Recording, Trouble, writes_to
 
 
 async def waits(lock: ReadWriteLock, count: int) -> None:
@@ -42,7 +45,7 @@ async def lose(place: Place, q: quorate.Connection) -> None:
 
 
 async def test_readers_share_and_a_writer_does_not(place: Place, q: quorate.Connection) -> None:
-    lock = ReadWriteLock(q, "a")
+    lock = q.rwlock("a")
     async with lock.read() as one, lock.read() as two:
         assert one.is_held
         assert two.is_held
@@ -58,20 +61,20 @@ async def test_readers_share_and_a_writer_does_not(place: Place, q: quorate.Conn
 async def test_everyone_is_served_in_order_and_readers_in_between_share(place: Place) -> None:
     order: list[str] = []
     async with place.connect() as one, place.connect() as other:
-        lock = ReadWriteLock(one, "a")
+        lock = one.rwlock("a")
         first = await lock.acquire_read()
         names = ["w1", "r1", "r2", "w2", "w3", "r3"]
         together = asyncio.Barrier(2)
 
         async def wait(name: str) -> None:
-            mine = ReadWriteLock(other if name in ("r1", "w2") else one, "a")
+            mine = (other if name in ("r1", "w2") else one).rwlock("a")
             async with mine.read() if name[0] == "r" else mine.write() as held:
                 order.append(name)
-                tokens.append(held.token)
+                tokens[name] = held.token
                 if name in ("r1", "r2"):
                     await together.wait()  # neither gets past it unless both read
 
-        tokens = [first.token]
+        tokens = {"first": first.token}
         waiting = []
         for at, name in enumerate(names):
             waiting.append(asyncio.create_task(wait(name)))
@@ -80,14 +83,39 @@ async def test_everyone_is_served_in_order_and_readers_in_between_share(place: P
         await first.release()
         await asyncio.gather(*waiting)
         assert [order[0], sorted(order[1:3]), *order[3:]] == ["w1", ["r1", "r2"], "w2", "w3", "r3"]
-        assert sorted(tokens[:3]) == tokens[:2] + [min(tokens[2:4])]
-        assert tokens[4:] == sorted(tokens[4:])
-        assert max(tokens[2:4]) < tokens[4]
+        assert sorted(tokens, key=tokens.__getitem__) == ["first", *names]
         assert await lock.contenders() == ()
 
 
+async def test_nobody_writes_beside_anybody(place: Place) -> None:
+    readers = writers = highest = 0
+
+    async def work(number: int) -> None:
+        nonlocal readers, writers, highest
+        async with place.connect() as q:
+            lock = q.rwlock("a")
+            for turn in range(4):
+                if (number + turn) % 3:
+                    async with lock.read():
+                        readers += 1
+                        await asyncio.sleep(0.002)
+                        assert writers == 0
+                        readers -= 1
+                else:
+                    async with lock.write() as held:
+                        writers += 1
+                        assert held.token > highest
+                        highest = held.token
+                        await asyncio.sleep(0.001)
+                        assert (readers, writers) == (0, 1)
+                        writers -= 1
+
+    await asyncio.gather(*(work(number) for number in range(4)))
+    await nothing_left(place)
+
+
 async def test_reader_waits_behind_a_writer_that_waits(place: Place, q: quorate.Connection) -> None:
-    lock = ReadWriteLock(q, "a")
+    lock = q.rwlock("a")
     reading = await lock.acquire_read()
     writer = asyncio.create_task(lock.acquire_write())
     await waits(lock, 2)
@@ -102,9 +130,9 @@ async def test_reader_waits_behind_a_writer_that_waits(place: Place, q: quorate.
 
 async def test_contenders_tell_who_and_what_and_whether_they_hold(place: Place) -> None:
     async with place.connect(identity="ann") as ann, place.connect(identity="bob") as bob:
-        lock = ReadWriteLock(ann, "a")
+        lock = ann.rwlock("a")
         async with lock.read() as held:
-            writer = asyncio.create_task(ReadWriteLock(bob, "a").acquire_write())
+            writer = asyncio.create_task(bob.rwlock("a").acquire_write())
             await waits(lock, 2)
             reader = asyncio.create_task(lock.acquire_read())
             await waits(lock, 3)
@@ -126,8 +154,8 @@ async def test_contenders_tell_who_and_what_and_whether_they_hold(place: Place) 
 
 async def test_wait_that_is_over_raises_and_leaves_nothing(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
-        async with ReadWriteLock(one, "a").write():
-            lock = ReadWriteLock(other, "a")
+        async with one.rwlock("a").write():
+            lock = other.rwlock("a")
             for seconds in (0.03, 0):
                 with pytest.raises(quorate.TimedOut, match="the read lock a"):
                     await lock.acquire_read(timeout=seconds)
@@ -141,7 +169,7 @@ async def test_wait_that_is_over_raises_and_leaves_nothing(place: Place) -> None
 
 
 async def test_what_is_free_is_got_with_no_time_to_wait(q: quorate.Connection) -> None:
-    lock = ReadWriteLock(q, "a")
+    lock = q.rwlock("a")
     async with lock.read(timeout=0), lock.read(timeout=0):
         pass
     async with lock.write(timeout=0):
@@ -154,7 +182,7 @@ async def test_what_is_free_is_got_with_no_time_to_wait(q: quorate.Connection) -
 
 
 async def test_downgrade_lets_readers_in_and_no_writer(place: Place, q: quorate.Connection) -> None:
-    lock = ReadWriteLock(q, "a")
+    lock = q.rwlock("a")
     async with lock.write() as held:
         before = asyncio.create_task(lock.acquire_read())
         await waits(lock, 2)
@@ -189,7 +217,7 @@ async def test_downgrade_lets_readers_in_and_no_writer(place: Place, q: quorate.
 
 async def test_lock_that_is_lost_after_a_downgrade_cancels_the_body(place: Place) -> None:
     async with place.connect() as q:
-        lock = ReadWriteLock(q, "a")
+        lock = q.rwlock("a")
         with pytest.raises(quorate.LockLost, match="the read lock a"):
             async with lock.write() as held:
                 await held.downgrade()
@@ -205,7 +233,7 @@ async def test_lock_that_is_lost_after_a_downgrade_cancels_the_body(place: Place
 
 
 async def test_downgrade_of_what_was_taken_away_raises(place: Place, q: quorate.Connection) -> None:
-    lock = ReadWriteLock(q, "a", cancel_on_loss=False)
+    lock = q.rwlock("a", cancel_on_loss=False)
     with pytest.raises(quorate.LockLost):
         async with lock.write() as held:
             await place.store.delete(held.key)
@@ -213,29 +241,40 @@ async def test_downgrade_of_what_was_taken_away_raises(place: Place, q: quorate.
     await nothing_left(place)  # what readers wait for is gone too
 
 
+@pytest.mark.parametrize("kind", ["read", "write"])
+async def test_block_whose_key_was_deleted_at_its_end_raises(
+    place: Place, q: quorate.Connection, kind: str
+) -> None:
+    lock = q.rwlock("a")
+    with pytest.raises(quorate.LockLost):
+        async with lock.read() if kind == "read" else lock.write() as held:
+            await place.store.delete(held.key)
+    await nothing_left(place)
+
+
 # -- loss ------------------------------------------------------------------------------------------
 
 
 async def test_lost_session_frees_the_lock_and_ends_the_block(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
-        lock = ReadWriteLock(other, "a")
+        lock = other.rwlock("a")
         with pytest.raises(quorate.LockLost):
-            async with ReadWriteLock(one, "a").write() as held:
+            async with one.rwlock("a").write() as held:
                 reader = asyncio.create_task(lock.acquire_read())
                 await waits(lock, 2)
                 await lose(place, one)
                 await asyncio.get_running_loop().create_future()
-        async with await_release(await reader) as reading:
+        async with releasing(await reader) as reading:
             assert reading.token > held.token
 
 
 async def test_waiting_goes_on_in_the_next_session(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
-        lock = ReadWriteLock(one, "a")
+        lock = one.rwlock("a")
         held = await lock.acquire_write()
         waiting = [
-            asyncio.create_task(ReadWriteLock(other, "a").acquire_write()),
-            asyncio.create_task(ReadWriteLock(other, "a").acquire_read()),
+            asyncio.create_task(other.rwlock("a").acquire_write()),
+            asyncio.create_task(other.rwlock("a").acquire_read()),
         ]
         await waits(lock, 3)
         before = await lock.contenders()
@@ -254,13 +293,13 @@ async def test_waiting_goes_on_in_the_next_session(place: Place) -> None:
 
 
 async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quorate.Connection) -> None:
-    lock = ReadWriteLock(q, "a")
+    lock = q.rwlock("a")
     held = await lock.acquire_write()
     waiting = asyncio.create_task(lock.acquire_read())
     await waits(lock, 2)
     await place.store.delete((await lock.contenders())[1].key)
     await held.release()
-    async with await_release(await waiting) as reading:
+    async with releasing(await waiting) as reading:
         assert [each.token for each in await lock.contenders()] == [reading.token]
 
 
@@ -268,25 +307,25 @@ async def test_stopped_process_does_not_enter_with_a_session_that_is_over(
     timed: Place, clock: ManualClock
 ) -> None:
     async with timed.connect(session_ttl=10.0) as q, timed.connect(session_ttl=1000.0) as other:
-        lock = ReadWriteLock(q, "a")
-        held = await ReadWriteLock(other, "a").acquire_write()
+        lock = q.rwlock("a")
+        held = await other.rwlock("a").acquire_write()
         waiting = asyncio.create_task(lock.acquire_read())
         await waits(lock, 2)
-        late = (await lock.contenders())[1].lease
+        late = (await lock.contenders())[1].key
         clock.jump(9.8)  # our process stands still; the store has not noticed yet
         await held.release()
         await clock.advance(1.0)
-        async with await_release(await asyncio.wait_for(waiting, 10)) as reading:
+        async with releasing(await asyncio.wait_for(waiting, 10)) as reading:
             assert reading.is_held
-            assert (await lock.contenders())[0].lease != late
+            assert reading.key != late
 
 
 # -- cancellation ----------------------------------------------------------------------------------
 
 
 async def test_cancelled_at_every_await_nothing_is_left(place: Place) -> None:
-    async with place.connect() as one, place.connect() as other:
-        lock, mine = ReadWriteLock(one, "a"), ReadWriteLock(other, "a")
+    async with place.connect() as q:
+        mine = q.rwlock("a")
 
         async def use() -> None:
             async with mine.read():
@@ -299,11 +338,11 @@ async def test_cancelled_at_every_await_nothing_is_left(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["read", "write"])
-async def test_cancelled_while_waiting_nothing_is_left(tmp_path: Any, kind: str) -> None:
+async def test_cancelled_while_waiting_nothing_is_left(tmp_path: Path, kind: str) -> None:
     async with open_place("memory", tmp_path) as place, place.connect() as one:
-        lock = ReadWriteLock(one, "a")
+        lock = one.rwlock("a")
         async with place.connect() as other:
-            mine = ReadWriteLock(other, "a")
+            mine = other.rwlock("a")
             async with lock.write() as held:
 
                 async def give_up() -> None:
@@ -313,51 +352,168 @@ async def test_cancelled_while_waiting_nothing_is_left(tmp_path: Any, kind: str)
                         ):
                             pytest.fail("the block was entered without holding")
 
-                async for _ in cancelled_everywhere(give_up):
-                    await waits(lock, 1)
+                async def only_the_holder() -> bool:
                     count = (await place.store.range(place.corner, count_only=True)).count
-                    assert count == 2  # the entry and the marker of the one who holds it
+                    return count == 2  # the entry and the marker of the one who holds it
+
+                async for _ in cancelled_everywhere(give_up):
+                    await eventually(only_the_holder)
                 assert held.is_held
+
+
+# -- trouble ---------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def troubled(tmp_path: Path) -> AsyncIterator[tuple[Recording, ReadWriteLock, Place]]:
+    """A lock on a store that can be made to misbehave."""
+    async with open_place("memory", tmp_path) as place:
+        recording = Recording(place.store)
+        async with quorate.connect(recording, namespace=place.namespace) as q:
+            yield recording, q.rwlock("a"), place
+
+
+async def test_release_that_was_refused_is_made_good_in_the_background(tmp_path: Path) -> None:
+    for trouble in (Trouble.REFUSED, Trouble.LATE):
+        async with troubled(tmp_path) as (recording, lock, place):
+            held = await lock.acquire_write()
+            recording.plan(trouble, writes_to(b"/queue/", deletes=True))
+            with pytest.raises((quorate.Unavailable, quorate.Indeterminate)):
+                await held.release()
+            await nothing_left(place)
+            async with lock.write() as again:
+                await recording.arrive()  # too late to hit anybody
+                await turns()
+                assert [each.token for each in await lock.contenders()] == [again.token]
+
+
+@pytest.mark.parametrize("kind", ["read", "write"])
+@pytest.mark.parametrize("trouble", [Trouble.LATE, Trouble.ANSWER_LOST])
+async def test_acquisition_of_unknown_outcome_raises_and_is_taken_back(
+    tmp_path: Path, kind: str, trouble: Trouble
+) -> None:
+    async with troubled(tmp_path) as (recording, lock, place):
+        for is_try in (False, True):
+            recording.plan(trouble, writes_to(b"/queue/"))
+            acquire = {
+                "read": (lock.acquire_read, lock.try_acquire_read),
+                "write": (lock.acquire_write, lock.try_acquire_write),
+            }[kind][is_try]
+            with pytest.raises(quorate.Indeterminate):
+                await acquire()
+            await nothing_left(place)
+            await turns()
+            await recording.arrive()
+            await nothing_left(place)
+        async with lock.write(timeout=5):
+            pass
+
+
+async def test_waiter_that_cannot_withdraw_at_once_is_gone_soon(tmp_path: Path) -> None:
+    for trouble in (Trouble.REFUSED, Trouble.LATE):
+        async with troubled(tmp_path) as (recording, lock, _):
+            async with lock.read():
+                waiting = asyncio.create_task(lock.acquire_write())
+                await waits(lock, 2)
+                recording.plan(trouble, writes_to(b"/writers/", deletes=True))
+                waiting.cancel()
+                await asyncio.wait([waiting])
+                async with lock.read(timeout=5):  # nobody is left to wait for
+                    assert recording.met.is_set()
+                await waits(lock, 1)
+
+
+async def test_refused_while_waiting_is_asked_again(tmp_path: Path) -> None:
+    def looks(txn: Txn) -> bool:
+        own = [op.keys for op in txn.then if isinstance(op, Range) and isinstance(op.keys, bytes)]
+        return any(b"/queue/" in key for key in own)
+
+    async with troubled(tmp_path) as (recording, lock, _):
+        held = await lock.acquire_write()
+        waiting = asyncio.create_task(lock.acquire_read())
+        await waits(lock, 2)
+        recording.plan(Trouble.REFUSED, looks)
+        await held.release()
+        await (await asyncio.wait_for(waiting, 10)).release()
+        assert recording.met.is_set()
+        recording.plan(Trouble.REFUSED, writes_to(b"/queue/"))
+        with pytest.raises(quorate.Unavailable):
+            await lock.acquire_read()
+
+
+async def test_forgotten_history_while_waiting_lets_nobody_in(tmp_path: Path) -> None:
+    async with troubled(tmp_path) as (recording, lock, _):
+        held = await lock.acquire_write()
+        recording.plan(Trouble.OVERTAKEN, writes_to(b"/queue/"))
+        waiting = asyncio.create_task(lock.acquire_read())
+        await recording.met.wait()
+        await turns()
+        assert not waiting.done()
+        await held.release()
+        await (await asyncio.wait_for(waiting, 10)).release()
+
+
+async def test_session_that_ended_unnoticed_is_replaced(timed: Place) -> None:
+    async with timed.connect() as q:
+        await timed.store.revoke((await q.session()).id)
+        async with q.rwlock("a").write(timeout=1000):  # of a clock that stands still
+            pass
+
+
+async def test_downgrade_of_unknown_outcome_may_be_called_again(tmp_path: Path) -> None:
+    for trouble in (Trouble.LATE, Trouble.ANSWER_LOST):
+        async with troubled(tmp_path) as (recording, lock, place):
+            async with lock.write() as held:
+                recording.plan(trouble, writes_to(b"/queue/"))
+                with pytest.raises(quorate.Indeterminate):
+                    await held.downgrade()
+                await held.downgrade()
+                assert held.kind == "read"
+                async with lock.read(timeout=0):
+                    await recording.arrive()
+                    assert await lock.try_acquire_write() is None
+            await recording.arrive()
+            await nothing_left(place)
 
 
 # -- who watches what ------------------------------------------------------------------------------
 
 
-async def test_waiter_watches_only_the_one_it_waits_for(tmp_path: Any) -> None:
-    async with open_place("memory", tmp_path) as place:
-        recording = Recording(place.store)
-        async with quorate.connect(recording, namespace=place.namespace) as q:
-            lock = ReadWriteLock(q, "a")
-            await lock.acquire_read()
-            await lock.acquire_read()
-            tasks = []
-            for at, kind in enumerate("wwrr"):
-                acquire = lock.acquire_read if kind == "r" else lock.acquire_write
-                tasks.append(asyncio.create_task(acquire()))
-                await waits(lock, at + 3)
-            await turns()
-            found = await lock.contenders()
-            writers = [each.key.replace(b"/queue/", b"/writers/") for each in found]
-            assert recording.watched == [found[1].key, found[2].key, writers[3], writers[3]]
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+async def test_waiter_watches_only_the_one_it_waits_for(timed: Place, clock: ManualClock) -> None:
+    recording = Recording(timed.store)
+    # Holders watch their own keys after a while: on this clock, never.
+    async with quorate.connect(recording, namespace=timed.namespace, clock=clock) as q:
+        lock = q.rwlock("a")
+        await lock.acquire_read()
+        await lock.acquire_read()
+        tasks = []
+        for at, kind in enumerate("wwrr"):
+            acquire = lock.acquire_read if kind == "r" else lock.acquire_write
+            tasks.append(asyncio.create_task(acquire()))
+            await waits(lock, at + 3)
+            await watches(recording, at + 1)
+        found = await lock.contenders()
+        writers = [each.key.replace(b"/queue/", b"/writers/") for each in found]
+        assert recording.watched == [found[1].key, found[2].key, writers[3], writers[3]]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def watches(recording: Recording, count: int) -> None:
+    await until(lambda: len(recording.watched) == count)
 
 
 # -- any order of events, against a list -----------------------------------------------------------
 
 
-class await_release:  # noqa: N801 (reads as a verb)
+@asynccontextmanager
+async def releasing(held: ReadHeld | WriteHeld) -> AsyncIterator[ReadHeld | WriteHeld]:
     """A block around something that is held already."""
-
-    def __init__(self, held: ReadHeld | WriteHeld) -> None:
-        self._held = held
-
-    async def __aenter__(self) -> ReadHeld | WriteHeld:
-        return self._held
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._held.release()
+    try:
+        yield held
+    finally:
+        await held.release()
 
 
 @dataclass
@@ -374,7 +530,7 @@ class Model:
     queue: list[Someone] = field(default_factory=list)
 
     def holders(self) -> list[Someone]:
-        found = []
+        found: list[Someone] = []
         for at, each in enumerate(self.queue):
             if each.kind == "write":
                 return found if at else [each]
@@ -391,14 +547,14 @@ STEPS = st.one_of(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(STEPS, max_size=25))
-async def test_any_schedule_is_what_a_list_says(tmp_path: Any, steps: list[tuple[str, int]]) -> None:
+async def test_any_schedule_is_what_a_list_says(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
     async with open_place("memory", tmp_path) as place, place.connect() as one, place.connect() as two:
         connections = (one, two)
         model = Model()
         try:
             for step, number in steps:
                 await take_step(place, connections, model, step, number)
-                await agrees(ReadWriteLock(one, "a"), model)
+                await agrees(one.rwlock("a"), model)
         finally:
             for each in model.queue:
                 each.task.cancel()
@@ -414,12 +570,12 @@ async def take_step(
 ) -> None:
     holders = model.holders()
     if step in ("read", "write"):
-        lock = ReadWriteLock(connections[number], "a")
+        lock = connections[number].rwlock("a")
         acquire = lock.acquire_read() if step == "read" else lock.acquire_write()
-        model.queue.append(Someone(step, number, asyncio.create_task(acquire)))  # type: ignore[arg-type]
+        model.queue.append(Someone(step, number, asyncio.create_task(acquire)))
         await waits(lock, len(model.queue))
     elif step.startswith("try"):
-        await try_it(ReadWriteLock(connections[number], "a"), model, step.split()[1], number)
+        await try_it(connections[number].rwlock("a"), model, step.split()[1], number)
     elif step == "release" and holders:
         each = holders[number % len(holders)]
         await (await each.task).release()
@@ -444,11 +600,13 @@ async def take_step(
                 assert not held.is_held
         # Those who waited wait again, in whichever order they came to it.
         again = [each for each in lost if each not in holders]
-        lock = ReadWriteLock(connections[number], "a")
+        lock = connections[number].rwlock("a")
         await waits(lock, len(model.queue) + len(again))
         for each in again:
             each.task.cancel()
-        await asyncio.gather(*(each.task for each in again), return_exceptions=True)
+            await asyncio.wait([each.task])
+            if not each.task.cancelled():
+                await each.task.result().release()
 
 
 async def try_it(lock: ReadWriteLock, model: Model, kind: str, number: int) -> None:
@@ -467,7 +625,7 @@ async def try_it(lock: ReadWriteLock, model: Model, kind: str, number: int) -> N
 async def agrees(lock: ReadWriteLock, model: Model) -> None:
     await waits(lock, len(model.queue))
     expected = model.holders()
-    await asyncio.wait_for(asyncio.gather(*(each.task for each in expected)), 10)
+    await asyncio.wait_for(asyncio.gather(*(each.task for each in expected)), 20)
     await turns()
     assert [each for each in model.queue if each.task.done()] == expected
     tokens = [each.task.result().token for each in expected]

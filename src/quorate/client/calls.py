@@ -13,11 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 from quorate.client.losses import AnswerUnreadable, CallLost
 from quorate.errors import QuorateError
-from quorate.wire.grpc import GrpcError, MessageReader, StatusCode, status_from_headers
+from quorate.wire.grpc import (
+    GrpcError,
+    MessageReader,
+    StatusCode,
+    status_from_headers,
+    whole_message,
+)
 from quorate.wire.http2 import ErrorCode, HeaderBlock
 
 if TYPE_CHECKING:
@@ -60,7 +66,10 @@ class Called:
 class UnaryCall:
     """One request, one answer."""
 
-    __slots__ = ("answer", "began", "deadline", "head", "payload", "reader", "result", "stream_id")
+    __slots__ = (
+        "answer", "answer_head", "began", "deadline", "head", "payload", "reader", "result",
+        "stream_id",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -74,19 +83,26 @@ class UnaryCall:
         self.head, self.payload = head, payload
         self.began, self.deadline, self.result = began, deadline, result
         self.stream_id = 0  # until it was sent
+        self.answer_head: HeaderBlock | None = None
         self.reader: MessageReader | None = None
         self.answer: bytes | None = None
 
-    def on_head(self, head: HeaderBlock, size_max: int, *, ends: bool) -> None:
+    def on_head(self, head: HeaderBlock, *, ends: bool) -> None:
         if ends or head.status != b"200":
             self.on_status(head)
         else:
-            self.reader = MessageReader(size_max, head.get(b"grpc-encoding"))
+            self.answer_head = head
 
-    def on_data(self, data: bytes) -> bool:
+    def on_data(self, data: bytes, size_max: int) -> bool:
         """Take part of the answer; False if that ends the call."""
-        if self.reader is None:
+        if self.answer_head is None:
             return True  # the call failed already
+        if self.reader is None:
+            # Nearly every answer is one whole message in one frame.
+            if self.answer is None and (message := whole_message(data, size_max)) is not None:
+                self.answer = message
+                return True
+            self.reader = MessageReader(size_max, self.answer_head.get(b"grpc-encoding"))
         try:
             messages = self.reader.feed(data)
         except GrpcError as error:
@@ -102,7 +118,10 @@ class UnaryCall:
     def on_status(self, trailers: HeaderBlock) -> None:
         if self.result.done():
             return
-        code, message = status_from_headers(trailers)
+        if trailers.note is None:
+            # The same bytes say the same again: of nearly all calls, that all is well.
+            trailers.note = status_from_headers(trailers)
+        code, message = cast(tuple[StatusCode, str], trailers.note)
         if code is not StatusCode.OK:
             self.fail(GrpcError(code, message))
         elif self.answer is None:

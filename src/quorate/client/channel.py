@@ -1,7 +1,8 @@
 """One HTTP/2 connection to one server, with any number of gRPC calls on it.
 
 A thin shell around the sans-IO `wire.http2.Connection`.  A unary call is a future, not a task;
-everything that is said in one turn of the loop leaves in one write.
+everything that is said in one turn of the loop leaves in one write, but for a call that is alone, which
+leaves at once.
 
 Invariants
     * Every call ends: with what the server said, by its deadline, or when the connection does.
@@ -219,6 +220,21 @@ class Channel(asyncio.Protocol):
         self._tick_soon()
         return call
 
+    async def first_answer(self, path: str, payload: bytes, *, token: str | None = None) -> bytes:
+        """The first message that one request is answered with, however long that takes.
+
+        Raises `Unavailable` if the server takes no more calls on this connection.
+        """
+        if self.usable and not self._http.can_open_stream:
+            raise Unavailable(f"{self.address} takes no more calls on this connection at a time")
+        call = self.stream(path, token=token)
+        call.send_soon(payload)
+        call.finish_sending()
+        try:
+            return await call.receive()
+        finally:
+            call.cancel()
+
     async def close(self) -> None:
         """Say goodbye and hang up; takes at most `CLOSE_S_MAX` seconds."""
         # First: what would leave with the goodbye has left, and whoever waits for it must not be told
@@ -317,7 +333,10 @@ class Channel(asyncio.Protocol):
         self._unflushed.append(call)
         self._http.send_headers(stream_id, call.head)
         self._http.send_data(stream_id, frame(call.payload), end_stream=True)
-        self._flush_soon()
+        if len(self._unary) == 1 and not self._flushing:
+            self._flush()  # nobody is there to share a write with: a turn of the loop is time lost
+        else:
+            self._flush_soon()
 
     def _admit(self) -> None:
         """Send what waited, as far as there is room."""
@@ -345,7 +364,8 @@ class Channel(asyncio.Protocol):
                     self._transport.write(data)
                 except RuntimeError as error:
                     # uvloop, of a connection that just broke: it is closed, and not yet "closing".
-                    self._end(None, f"the connection broke ({error})")
+                    # Not at once: who begins a call hears how it ended after that has returned.
+                    self._loop.call_soon(self._end, None, f"the connection broke ({error})")
                 else:
                     self._unflushed.clear()
 
@@ -366,7 +386,8 @@ class Channel(asyncio.Protocol):
             self._on_event(event)
         if self._waiting:
             self._admit()
-        self._flush_soon()
+        if self._http.has_data_to_send:
+            self._flush_soon()
 
     def pause_writing(self) -> None:
         self._paused = True
@@ -386,11 +407,14 @@ class Channel(asyncio.Protocol):
         match event:
             case HeadersReceived(stream_id, headers, end_stream):
                 self.served = True
-                call = self._unary.get(stream_id) or self._streams.get(stream_id)
-                if call is not None:
-                    call.on_head(headers, self._options.answer_bytes_max, ends=end_stream)
-                    if end_stream or headers.status != b"200":
-                        self._forget(stream_id)
+                if (unary := self._unary.get(stream_id)) is not None:
+                    unary.on_head(headers, ends=end_stream)
+                elif (stream := self._streams.get(stream_id)) is not None:
+                    stream.on_head(headers, self._options.answer_bytes_max, ends=end_stream)
+                else:
+                    return
+                if end_stream or headers.status != b"200":
+                    self._forget(stream_id)
             case DataReceived():
                 self._on_data(event)
             case TrailersReceived(stream_id, headers):
@@ -423,7 +447,7 @@ class Channel(asyncio.Protocol):
         unary = self._unary.get(stream_id)
         if unary is not None:
             self._http.consumed(stream_id, event.flow_bytes)
-            goes_on = unary.on_data(event.data)
+            goes_on = unary.on_data(event.data, self._options.answer_bytes_max)
             ended_early = event.end_stream
             if ended_early:
                 unary.fail(CallLost("the server ended the call without a status", left=True))

@@ -42,6 +42,8 @@ class Codec(Generic[T]):
             return self._decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ValueUnreadable(key, wanted=self.type_name, why=str(error)) from error
+        except Exception as error:  # the `__post_init__` of a type is the program's own
+            raise ValueUnreadable(key, wanted=self.type_name, why=repr(error)) from error
 
 
 def codec_of(type: type[T]) -> Codec[T]:

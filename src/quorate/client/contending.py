@@ -79,8 +79,10 @@ async def contend(
             raise TimedOut(what, timeout_s=timeout)
         return won
     while True:
-        with ground.waiting(f"a session for {what}", patience):
-            session = await ground.session()
+        session = ground.session_now()
+        if session is None:
+            with ground.waiting(f"a session for {what}", patience):
+                session = await ground.session()
         try:
             return await _attempt(ground, name, value, session, patience, what)
         except (SessionLost, LeaseNotFound) as error:
@@ -89,40 +91,58 @@ async def contend(
 
 async def try_contend(ground: Ground, name: bytes, value: bytes, *, what: str) -> Won | None:
     """Be the first if nobody is in the queue; it is not joined otherwise."""
-    with ground.waiting(f"a session for {what}", None):
+    while True:
         session = await ground.session()
-    key = ground.take_key(place_key(name, session.id))
-    result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
-    if not result.succeeded:
-        ground.free_key(key)
-        return None
-    return Won(session, _first(name, key, session, value, result))
-
-
-def _first(name: bytes, key: bytes, session: Session, value: bytes, result: TxnResult) -> Place:
-    """The place that was free, and is ours since this revision."""
-    return Place(name, key, session.id, result.revision, value, result.revision, was_first=True)
+        key = ground.take_key(place_key(name, session.id))
+        try:
+            place = await _take_if_free(ground, name, key, value, session)
+            if place is None:
+                ground.free_key(key)
+                return None
+            return _won(ground, session, place, what)
+        except (SessionLost, LeaseNotFound) as error:
+            _log.warning("%s: trying again, with the next session: %s", what, error)
 
 
 async def _attempt(
     ground: Ground, name: bytes, value: bytes, session: Session, patience: Patience, what: str
 ) -> Won:
     key = ground.take_key(place_key(name, session.id))
+    # Most locks are free, and to say "if nobody is there" costs everyone on the way a third less
+    # than to ask who is: who finds somebody asks that as well.
+    if patience.left is None:
+        place = await _take_if_free(ground, name, key, value, session)
+    else:
+        with ground.waiting(what, patience, session):
+            place = await _take_if_free(ground, name, key, value, session)
+    if place is not None:
+        return _won(ground, session, place, what)
     with ground.waiting(what, patience, session):
-        # Most locks are free, and to say "if nobody is there" costs everyone on the way a third less
-        # than to ask who is: who finds somebody asks that as well.
-        result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
-        if result.succeeded:
-            return Won(session, _first(name, key, session, value, result))
         result = await _send(ground, key, session, joining(name, key, session.id, value))
         place = place_of(result, name, key, session.id, value)
-        if place.was_first:
-            return Won(session, place)
         try:
-            await _wait_first(ground, place)
+            if not place.was_first:
+                await _wait_first(ground, place)
         except BaseException:
             _give_up(ground, place, session)
             raise
+    return _won(ground, session, place, what)
+
+
+async def _take_if_free(
+    ground: Ground, name: bytes, key: bytes, value: bytes, session: Session
+) -> Place | None:
+    result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
+    if not result.succeeded:
+        return None
+    return Place(name, key, session.id, result.revision, value, result.revision, was_first=True)
+
+
+def _won(ground: Ground, session: Session, place: Place, what: str) -> Won:
+    """It is ours; unless the session is over by now, as a process finds that was stopped."""
+    if session.is_lost:
+        _give_up(ground, place, session)
+        raise session.loss(what)
     return Won(session, place)
 
 
@@ -130,7 +150,7 @@ async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnRe
     """Send what may take a place; should we not be there for the answer, the place is given up."""
     outcome = ground.writes.begin(txn)
     try:
-        return await asyncio.shield(outcome)
+        return await outcome.settled()
     except asyncio.CancelledError:
         outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
         raise

@@ -20,8 +20,8 @@ _INCONSISTENT_FIXED = (3, 5, 3)
 def known_faults(version: str) -> str | None:
     """One sentence on what is wrong with this version and what to do, or None.
 
-    >>> known_faults("3.5.1")  # doctest: +ELLIPSIS
-    'etcd 3.5.1 can corrupt data: ...'
+    >>> known_faults("3.5.1").partition(":")[0]
+    'etcd 3.5.1 can corrupt data'
     >>> known_faults("3.4.23") is None
     True
     """

@@ -92,6 +92,11 @@ class Ground:
         with self.waiting(f"the state {state.value}", timeout):
             await self.succession.wait(state)
 
+    def session_now(self) -> Session | None:
+        """The session that lives, if one does."""
+        self.check()
+        return self.succession.current
+
     async def session(self) -> Session:
         """The session that lives; after a loss, the next one."""
         self.check()

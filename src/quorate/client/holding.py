@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from quorate.client.scopes import Scope
 from quorate.client.session import Session
 from quorate.client.taken import wait_taken
+from quorate.client.writes import Outcome
 from quorate.clock import Timer
 from quorate.errors import Indeterminate, LeaseLost, LockLost, QuorateError, Unavailable
 from quorate.store.model import Compare, Delete, Op, Txn, TxnResult
@@ -70,12 +71,14 @@ class Held:
         self._on_gone = on_gone
         self._losing: list[Callable[[LeaseLost], None]] = []
         self._watching: asyncio.Task[None] | None = None
+        self._timers: list[Timer] = []
+        self._forget_session: Callable[[], None] = lambda: None
         self._forget_session = session.on_loss(self._session_lost)
-        self._timers: list[Timer] = [ground.clock.call_later(WATCH_AFTER_S, self._watch)]
-        if hold_max_s is not None:
-            self._timers.append(
-                ground.clock.call_later(hold_max_s, lambda: self._lose(f"held for {hold_max_s:g} s"))
-            )
+        if self.error is None:  # a session may be lost by the time it has won something
+            self._timers.append(ground.clock.call_later(WATCH_AFTER_S, self._watch))
+            if hold_max_s is not None:
+                too_long = f"held for {hold_max_s:g} s"
+                self._timers.append(ground.clock.call_later(hold_max_s, lambda: self._lose(too_long)))
 
     # -- whether it is held ------------------------------------------------------------------
 
@@ -130,7 +133,7 @@ class Held:
         if outcome is None:
             return
         try:
-            result = await asyncio.shield(outcome)
+            result = await outcome.settled()
         except QuorateError as error:
             if self.error is None:
                 raise
@@ -155,7 +158,7 @@ class Held:
         except QuorateError as error:
             _log.warning("%s is released later, or with its session: %s", self._what, error)
 
-    def _begin_release(self) -> asyncio.Future[TxnResult] | None:
+    def _begin_release(self) -> Outcome | None:
         session, key = self._session, self.key
         # Asked first: that looks at the clock, and notes a loss that nobody was told of yet.
         is_lost = session.is_lost

@@ -29,6 +29,7 @@ from quorate.client.endpoints import Endpoints
 from quorate.client.explaining import Explaining
 from quorate.client.faults import Reason, error_of, reason_of
 from quorate.client.lease_keeper import LeaseKeeper
+from quorate.client.queue_waits import QueueWaits
 from quorate.client.signing_in import SigningIn
 from quorate.client.tls import make_context
 from quorate.client.translate import (
@@ -169,6 +170,7 @@ class RemoteStore:
         signing_in = SigningIn(target.user, target.password, timeout_s=timeout_s)
         self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
         self.begin = Beginning(self._asking).begin
+        self.wait_oldest = QueueWaits(self._asking).wait_oldest
         # How a server is doing it can tell without a leader, too.
         asked_alone = dataclasses.replace(options, require_leader=False)
         self._upkeep = Upkeep(self._asking, dial=_Dialling(target, tls, asked_alone).dial)

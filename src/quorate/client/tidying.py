@@ -63,12 +63,6 @@ class Tidying:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def settle(self) -> None:
-        """Wait until everything that can be removed now is; what may still appear is not waited for."""
-        waiting = [task for task in self._tasks if task.get_name() == "quorate-tidy"]
-        if waiting:
-            await asyncio.wait(waiting)
-
     async def close(self) -> None:
         """Stop: the session ends now, and takes what is left with it."""
         await stop(*self._tasks)
@@ -81,9 +75,6 @@ class Tidying:
                 result = await self._store.delete(key)
                 if not may_appear or result.deleted:
                     break
-                task = asyncio.current_task()
-                assert task is not None
-                task.set_name("quorate-tidy-watch")
                 await self._until_put(key, session, result.revision)
             except StoreClosed:
                 return

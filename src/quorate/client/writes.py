@@ -15,7 +15,44 @@ from quorate.errors import QuorateError
 from quorate.store.api import Begins, Store
 from quorate.store.model import Txn, TxnResult
 
-__all__ = ["Writes"]
+__all__ = ["Outcome", "Writes"]
+
+
+class Outcome(asyncio.Future[TxnResult]):
+    """What becomes of a write.  Wait for it with `settled`, which may be cancelled: the write is not.
+
+    (`asyncio.shield` does the same with a turn of the loop more for each write.)
+    """
+
+    _waiter: asyncio.Future[None] | None = None
+
+    async def settled(self) -> TxnResult:
+        """Wait for it, as the only one who does."""
+        if not self.done():
+            assert self._waiter is None
+            self._waiter = self.get_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return self.result()
+
+    def succeed(self, result: TxnResult) -> None:
+        self.set_result(result)
+        self._wake()
+
+    def fail(self, error: BaseException) -> None:
+        self.set_exception(error)
+        self.exception()  # whoever waited for it may be gone, and has arranged for what follows
+        self._wake()
+
+    def give_up(self) -> None:
+        self.cancel()
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
 
 class Writes:
@@ -27,11 +64,9 @@ class Writes:
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, txn: Txn) -> asyncio.Future[TxnResult]:
-        """Send it; the future gets the result or the error, and must not be cancelled: shield it."""
-        outcome: asyncio.Future[TxnResult] = self._loop.create_future()
-        # Whoever waited for it may be gone, and has arranged for what follows.
-        outcome.add_done_callback(_retrieved)
+    def begin(self, txn: Txn) -> Outcome:
+        """Send it; the future gets the result or the error, and must not be cancelled."""
+        outcome = Outcome(loop=self._loop)
 
         def answered(result: Any, error: BaseException | None) -> None:
             if isinstance(error, NotApplied):
@@ -39,14 +74,14 @@ class Writes:
             elif outcome.done():
                 pass  # the connection was closed meanwhile
             elif error is not None:
-                outcome.set_exception(error)
+                outcome.fail(error)
             else:
-                outcome.set_result(result)
+                outcome.succeed(result)
 
         try:
             begun = self._begin is not None and self._begin(txn, answered)
         except QuorateError as error:
-            outcome.set_exception(error)
+            outcome.fail(error)
             return outcome
         if not begun:
             self._the_long_way(txn, outcome)
@@ -54,32 +89,27 @@ class Writes:
 
     async def write(self, txn: Txn) -> TxnResult:
         """Send it and wait for the result."""
-        return await asyncio.shield(self.begin(txn))
+        return await self.begin(txn).settled()
 
     async def close(self) -> None:
         """Wait for what is on its way; the store's own deadlines bound that."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _the_long_way(self, txn: Txn, outcome: asyncio.Future[TxnResult]) -> None:
+    def _the_long_way(self, txn: Txn, outcome: Outcome) -> None:
         task = self._loop.create_task(self._ask(txn, outcome), name="quorate-write")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _ask(self, txn: Txn, outcome: asyncio.Future[TxnResult]) -> None:
+    async def _ask(self, txn: Txn, outcome: Outcome) -> None:
         try:
             result = await self._store.txn(txn)
         except asyncio.CancelledError:
-            outcome.cancel()
+            outcome.give_up()
             raise
         except BaseException as error:
-            outcome.set_exception(error)
+            outcome.fail(error)
             if not isinstance(error, Exception):
                 raise
         else:
-            outcome.set_result(result)
-
-
-def _retrieved(outcome: asyncio.Future[TxnResult]) -> None:
-    if not outcome.cancelled():
-        outcome.exception()
+            outcome.succeed(result)

@@ -45,6 +45,7 @@ __all__ = [
     "Follower",
     "Following",
     "InProcess",
+    "KnowsQueues",
     "KnowsTimes",
     "OnCluster",
     "OnDone",
@@ -279,6 +280,19 @@ class Begins(Protocol):
         `on_done` gets the result or the error, once, after this has returned; it must not raise.
         False: this one may have to wait before it can begin, and nothing was done.  Raises what is
         wrong with the request itself.
+        """
+        ...
+
+
+@runtime_checkable
+class KnowsQueues(Protocol):
+    """A store whose server waits for the front of a queue of `store.contention` on its own side."""
+
+    async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        """A revision at which the key, created at `token`, was there and the oldest below the name.
+
+        None: it is gone.  Raises `Unsupported` if this server cannot, as etcd's cannot, or if it has
+        enough of such waits: a watch does as well.
         """
         ...
 

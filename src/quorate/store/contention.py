@@ -26,12 +26,13 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncGenerator
 
 import msgspec
 
-from quorate.errors import Compacted, InvalidRequest, LeaseLost
-from quorate.store.api import Store
+from quorate.errors import Compacted, InvalidRequest, LeaseLost, Unsupported
+from quorate.store.api import KnowsQueues, Store
 from quorate.store.model import (
     Compare,
     Delete,
@@ -62,6 +63,7 @@ __all__ = [
     "proclaim",
     "queue_of",
     "wait_first",
+    "wait_oldest",
 ]
 
 
@@ -147,16 +149,27 @@ async def wait_first(store: Store, place: Place) -> Revision:
     looked at whenever the one before it leaves, so a caller whose lease ends meanwhile and who should
     not wait for that cancels this.
     """
+    seen = await wait_oldest(store, place.name, place.key, place.token)
+    if seen is None:
+        raise LeaseLost(
+            f"the place {place.key!r} in the queue is gone: its lease {place.lease:x} ended or the "
+            "key was deleted. Join again, with a lease that is kept alive."
+        )
+    return seen
+
+
+async def wait_oldest(store: Store, name: bytes, key: bytes, token: int) -> Revision | None:
+    """`wait_first` for a key that was created at revision `token`; None if it is gone."""
+    if isinstance(store, KnowsQueues):
+        with contextlib.suppress(Unsupported):
+            return await store.wait_oldest(name, key, token)
     while True:
-        result = await store.txn(Txn(then=(Range(place.key), _last_before(place.name, place.token))))
+        result = await store.txn(Txn(then=(Range(key), _last_before(name, token))))
         mine, before = result.results
         assert isinstance(mine, RangeResult)
         assert isinstance(before, RangeResult)
-        if not mine.kvs or mine.kvs[0].create_revision != place.token:
-            raise LeaseLost(
-                f"the place {place.key!r} in the queue is gone: its lease {place.lease:x} ended or the "
-                "key was deleted. Join again, with a lease that is kept alive."
-            )
+        if not mine.kvs or mine.kvs[0].create_revision != token:
+            return None
         if not before.kvs:
             return result.revision
         await _wait_deleted(store, before.kvs[0].key, result.revision)

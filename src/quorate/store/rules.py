@@ -231,7 +231,7 @@ def _keys_bytes(keys: Keys) -> int:
 
 
 def is_plain(txn: Txn, limits: Limits) -> bool:
-    """Whether it is right beyond doubt: single keys only, each written once, nothing nested.
+    """Whether it is right beyond doubt: it writes single keys, each once, and nests nothing.
 
     Most transactions are: this is one pass over them.  It refuses nothing; what is not plain is looked
     at in full, and gets its error there.
@@ -242,13 +242,21 @@ def is_plain(txn: Txn, limits: Limits) -> bool:
     size = 0
     for compare in txn.compares:
         keys, operand = compare.keys, compare.operand
-        if type(keys) is not bytes or not 0 < len(keys) <= key_max:
+        if type(keys) is bytes:
+            if not 0 < len(keys) <= key_max:
+                return False
+            size += len(keys) + 8
+        elif type(keys) is KeyRange and type(keys.start) is bytes and type(keys.end) is bytes:
+            range_bytes = _keys_bytes(keys)
+            if range_bytes > key_max:
+                return False
+            size += range_bytes + 8
+        else:
             return False
         if type(operand) is bytes:
             size += len(operand)
         if (compare.target is CompareTarget.VALUE) != (type(operand) is bytes):
             return False
-        size += len(keys) + 8
     written = set()
     for op in txn.then:
         if type(op) is Put:

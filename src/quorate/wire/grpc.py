@@ -38,6 +38,7 @@ __all__ = [
     "status_from_headers",
     "status_trailers",
     "trailers_only",
+    "whole_message",
 ]
 
 
@@ -78,6 +79,13 @@ _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 def frame(payload: bytes) -> bytes:
     """A message as it travels: not compressed, four bytes of length, the payload."""
     return b"\0" + len(payload).to_bytes(4, "big") + payload
+
+
+def whole_message(data: bytes, size_max: int) -> bytes | None:
+    """The message, if `data` is exactly one that is not compressed and not too large."""
+    if data[:1] == b"\0" and int.from_bytes(data[1:_PREFIX_BYTES], "big") == len(data) - _PREFIX_BYTES:
+        return data[_PREFIX_BYTES:] if len(data) - _PREFIX_BYTES <= size_max else None
+    return None
 
 
 class MessageReader:

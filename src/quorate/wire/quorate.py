@@ -8,7 +8,12 @@ service Cluster {
   rpc Health(ClusterHealthRequest) returns (ClusterHealthResponse);
 }
 
-A server that stands on no cluster does not offer the second.
+service Queue {
+  rpc WaitFirst(WaitFirstRequest) returns (stream WaitFirstResponse);
+}
+
+A server that stands on no cluster does not offer the second.  The third answers once, when there is
+something to say; as a stream it has no deadline, and ends with the server that serves it.
 """
 
 from __future__ import annotations
@@ -21,14 +26,18 @@ from quorate.wire.protobuf import INT64, Field, Message
 
 __all__ = [
     "CLUSTER_HEALTH",
+    "WAIT_FIRST",
     "ClusterHealthRequest",
     "ClusterHealthResponse",
     "ClusterMember",
     "RevisionAtRequest",
     "RevisionAtResponse",
+    "WaitFirstRequest",
+    "WaitFirstResponse",
 ]
 
 CLUSTER_HEALTH = "/quorate.v1.Cluster/Health"
+WAIT_FIRST = "/quorate.v1.Queue/WaitFirst"
 
 
 class RevisionAtRequest(Message, kw_only=True):
@@ -73,3 +82,18 @@ class ClusterHealthResponse(Message, kw_only=True):
     role: Annotated[str, Field(8)] = ""
     members: Annotated[Sequence[ClusterMember], Field(9)] = ()
     warnings: Annotated[Sequence[str], Field(10)] = ()
+
+
+class WaitFirstRequest(Message, kw_only=True):
+    """When is this key, created at revision `token`, the oldest of those below the name?"""
+
+    name: Annotated[bytes, Field(1)] = b""
+    key: Annotated[bytes, Field(2)] = b""
+    token: Annotated[int, Field(3, INT64)] = 0
+
+
+class WaitFirstResponse(Message, kw_only=True):
+    """It is, at the revision of the header; or it is gone."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None
+    is_gone: Annotated[bool, Field(2)] = False

@@ -14,7 +14,8 @@ from pathlib import Path
 import quorate
 from tests.recipes.processes.ledger import Ledger
 from tests.recipes.processes.resource import ResourceClient
-from tests.recipes.processes.trials import TRIALS, Scene, Trial
+from tests.recipes.processes.trials import Scene, Trial
+from tests.recipes.processes.trials_of_data import TRIALS
 
 SESSION_S = 3.0
 # What may happen to anybody whose server is killed, or who is stopped for too long.

@@ -11,12 +11,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tests.recipes.processes.ledger import Entry, Reader, monotonic
+import quorate
+from tests.recipes.processes.ledger import Entry, Ledger, Reader, monotonic
 from tests.recipes.processes.resource import Resource, serve_resource
-from tests.recipes.processes.trials import TRIALS
+from tests.recipes.processes.trials_of_data import TRIALS
 
 __all__ = ["Crew", "Server", "running_crew"]
 
+NAMESPACE = "crew"
 _PROGRESS_S_MAX = 60.0
 _ENDS_S_MAX = 30.0
 
@@ -38,6 +40,7 @@ class Crew:
         self._url, self._directory, self._trials = url, directory, tuple(trials)
         self._reader = Reader(directory / "ledger")
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._broken = 0
         self.resource = resource
 
     @property
@@ -46,7 +49,7 @@ class Crew:
 
     async def start(self, name: str) -> None:
         """Start one more; returns when it is connected."""
-        command = [sys.executable, "-m", "tests.recipes.processes.child", self._url, "crew"]
+        command = [sys.executable, "-m", "tests.recipes.processes.child", self._url, NAMESPACE]
         command += [str(self._directory), name, *self._trials]
         process = self._processes[name] = await asyncio.to_thread(self._spawn, name, command)
         assert process.stdout is not None
@@ -58,6 +61,7 @@ class Crew:
             return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
 
     async def kill(self, name: str) -> None:
+        self._broken += 1
         process = self._processes.pop(name)
         process.kill()
         await asyncio.to_thread(process.wait)
@@ -66,6 +70,7 @@ class Crew:
         process.stdout.close()
 
     def pause(self, name: str) -> None:
+        self._broken += 1
         self._processes[name].send_signal(signal.SIGSTOP)
 
     def resume(self, name: str) -> None:
@@ -116,11 +121,19 @@ class Crew:
             assert process.stdout is not None
             process.stdout.close()
 
+    async def finish(self) -> None:
+        """Look at what is left when all have ended."""
+        ledger = Ledger(self._directory / "ledger", "finish")
+        async with quorate.connect(self._url, namespace=NAMESPACE) as q, asyncio.timeout(60):
+            for trial in self._trials:
+                await TRIALS[trial].finish(q, ledger, trial)
+        ledger.close()
+
     def judge(self) -> None:
         """Every trial, by everything that was written down."""
         entries = self.entries
         for trial in self._trials:
-            TRIALS[trial].judge(entries, trial)
+            TRIALS[trial].judge(entries, trial, self._broken)
         highest: dict[str, int] = {}
         for trial, token in self.resource.admitted:
             assert token >= highest.get(trial, 0), f"{trial}: {token} was admitted after a larger one"

@@ -214,3 +214,43 @@ async def test_namespace_is_put_before_names(store: Unreliable, clock: ManualClo
 
 async def test_identity_is_host_and_process_unless_given(q: Connection) -> None:
     assert q.identity.endswith(f":{os.getpid()}")
+
+
+async def test_what_is_won_with_a_session_that_is_over_by_then_is_not_held(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    """A process that is stopped while the answer is on its way waits again, with its next session."""
+    answer = store._store.txn
+
+    async def slow(txn: quorate.Txn) -> quorate.TxnResult:
+        result = await answer(txn)
+        store.txn = answer  # type: ignore[method-assign]
+        clock.jump(20.0)
+        return result
+
+    store.txn = slow  # type: ignore[method-assign]
+    acquiring = asyncio.create_task(q.lock("a").acquire())
+    while not acquiring.done():
+        await clock.advance(1.0)
+    held = acquiring.result()
+    held.check()
+    assert len(await q.lock("a").contenders()) == 1
+
+
+async def test_try_with_a_session_that_is_over_by_then_is_made_again(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    answer = store._store.txn
+
+    async def slow(txn: quorate.Txn) -> quorate.TxnResult:
+        result = await answer(txn)
+        store.txn = answer  # type: ignore[method-assign]
+        clock.jump(20.0)
+        return result
+
+    store.txn = slow  # type: ignore[method-assign]
+    trying = asyncio.create_task(q.lock("a").try_acquire())
+    while not trying.done():
+        await clock.advance(1.0)
+    held = trying.result()
+    assert held is None or held.is_held

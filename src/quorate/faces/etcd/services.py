@@ -15,6 +15,7 @@ from quorate.faces.etcd.lease import LeaseService
 from quorate.faces.etcd.lock import LockService
 from quorate.faces.etcd.maintenance import MaintenanceService, Snapshot
 from quorate.faces.etcd.methods import Method
+from quorate.faces.etcd.queue import QueueService
 from quorate.faces.etcd.standing import Standing
 from quorate.faces.etcd.watch import WATCHES_MAX, WatchService
 from quorate.store.api import KnowsTimes, Store
@@ -56,6 +57,7 @@ def etcd_methods(
         *ElectionService(store, headers).methods(),
         *HealthService(store, clock or SystemClock(), standing).methods(),
         *CellService(store, headers, standing).methods(),
+        *QueueService(store, headers).methods(),
     ]
     if isinstance(store, KnowsTimes):
         methods += HistoryService(store, headers).methods()

@@ -175,6 +175,8 @@ class Session(asyncio.Protocol):
         data = self.http2.data_to_send()
         if data:
             transport.write(data)
+        elif not (self.unsent_bytes or self.http2.pending_total or self._closing):
+            return  # as after most requests: their answers come later
         self.unsent_bytes = self.http2.pending_total + transport.get_write_buffer_size()
         if self._waiting_for_room:
             self._wake_one()

@@ -95,6 +95,10 @@ class Outgoing:
         self._work = 0
         self.pending_total = 0
 
+    @property
+    def has_data_to_send(self) -> bool:
+        return bool(self._out)
+
     def data_to_send(self) -> bytes:
         """Takes everything queued.
 

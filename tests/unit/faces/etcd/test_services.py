@@ -22,6 +22,7 @@ PROCEDURES = {
     "v3electionpb.Election": "Campaign Proclaim Leader Observe Resign",
     "grpc.health.v1.Health": "Check Watch",
     "quorate.v1.History": "RevisionAt",  # our own
+    "quorate.v1.Queue": "WaitFirst",
 }
 STREAMS = {
     "/etcdserverpb.Watch/Watch": True,
@@ -29,6 +30,7 @@ STREAMS = {
     "/etcdserverpb.Maintenance/Snapshot": False,
     "/v3electionpb.Election/Observe": False,
     "/grpc.health.v1.Health/Watch": False,
+    "/quorate.v1.Queue/WaitFirst": False,
 }
 ROUTES = [
     "/v3/kv/range",
