@@ -38,11 +38,13 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "faces.consul": ("store", "errors", "discovery", "clock"),
     "faces.dns": ("store", "errors", "discovery", "clock"),
     "faces.http": ("store", "errors", "faces.common"),
-    "client": ("store", "errors", "wire", "clock"),
+    # Blocks that can be ended from outside; asyncio and nothing else.
+    "blocks": (),
+    "client": ("store", "errors", "wire", "clock", "blocks"),
     "discovery": ("client", "errors"),
     "membership": ("errors", "clock"),
     "fencing": ("errors",),
-    "redlock": ("errors", "clock"),
+    "redlock": ("errors", "clock", "blocks"),
     "testing": (
         "server",
         "client",
@@ -75,7 +77,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The synchronous face of the client: the same things, from any thread.
     "sync": ("connecting", "client", "store", "errors", "clock"),
     "public": ("store", "errors", "engines", "opening", "connecting", "client"),
-    "__init__": ("public",),
+    # What is not in `public` is a module of its own: quorate.sync, quorate.fencing and so on.
+    "__init__": ("public", "sync", "fencing", "redlock", "testing"),
 }
 
 # Whatever decides anything runs without a network, a disk, a thread or a clock of its own.

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import quorate
 from quorate import errors
 from quorate.store import model
@@ -39,3 +42,8 @@ def test_every_error_and_every_value_of_the_model_is_public() -> None:
 
 def test_every_error_is_a_quorate_error() -> None:
     assert all(issubclass(getattr(errors, name), errors.QuorateError) for name in errors.__all__)
+
+
+def test_modules_beside_the_names_are_there_without_an_import_of_their_own() -> None:
+    script = "import quorate; quorate.sync.connect, quorate.fencing.MemoryGate, quorate.redlock.Redlock"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -11,7 +11,13 @@ server, should not wait for an engine to load.
 # Type checkers take this for true; to import it from `typing` takes about as long as starting Python.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from quorate import fencing as fencing
+    from quorate import redlock as redlock
+    from quorate import sync as sync
+    from quorate import testing as testing
     from quorate.public import *  # noqa: F403
+
+_MODULES = ("fencing", "redlock", "sync", "testing")
 
 __version__ = "0.1.0"
 
@@ -138,6 +144,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name in _MODULES:
+        import importlib
+
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from quorate import public
@@ -148,4 +158,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, *_MODULES]

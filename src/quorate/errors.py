@@ -247,8 +247,8 @@ class ValueUnreadable(QuorateError):
 
     def __init__(self, key: bytes, *, wanted: str, why: str) -> None:
         super().__init__(
-            f"the value of {key!r} is no {wanted}: {why}. Something else wrote it; correct or delete it, "
-            "or ask for the type it has."
+            f"the value of {key!r} is no {wanted}: {why}. Something else wrote it; correct or delete "
+            "it, or ask for the type it has."
         )
         self.key, self.wanted, self.why = key, wanted, why
 
@@ -258,8 +258,9 @@ class Forked(QuorateError):
 
     def __init__(self, *, owner: int, here: int) -> None:
         super().__init__(
-            f"this connection belongs to process {owner} and was inherited by process {here} with a fork. "
-            "Its session and its sockets are the parent's: connect again in the child, after the fork."
+            f"this connection belongs to process {owner} and was inherited by process {here} with a "
+            "fork. Its session and its sockets are the parent's: connect anew in the child, after the "
+            "fork."
         )
         self.owner, self.here = owner, here
 

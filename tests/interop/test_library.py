@@ -1,4 +1,4 @@
-"""The library beside clients that others wrote, on one server: it waits in their queues, they in its."""
+"""The library beside clients that others wrote: it waits in their queues, and they in its."""
 
 from __future__ import annotations
 

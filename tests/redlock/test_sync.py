@@ -146,7 +146,7 @@ def test_both_faces_have_the_same_names() -> None:
     assert public(sync.Redlock) == public(quorate.redlock.Redlock)
     assert public(sync.Lock) == public(quorate.redlock.Lock)
     # Those that only the block of the asynchronous face needs, and one that is an attribute there.
-    only_async = {"loss", "note_expiry", "on_loss"}
+    only_async = {"leave", "loss", "note_expiry", "on_loss"}
     assert public(sync.Held) - {"error"} == public(quorate.redlock.Held) - only_async
     assert sync.RedlockOptions.__optional_keys__ == {
         *inspect.signature(quorate.redlock.Redlock).parameters

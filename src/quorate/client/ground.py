@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from quorate.client.scopes import Scope
+from quorate.blocks import Scope
 from quorate.client.session import Session, stop
 from quorate.client.succession import SessionState, Succession
 from quorate.client.tidying import Tidying

@@ -19,11 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from quorate.client.scopes import Scope
+from quorate.blocks import Enterable, Holding
 from quorate.client.session import Session
 from quorate.client.taken import wait_taken
 from quorate.client.writes import Outcome
@@ -239,81 +238,3 @@ class Held:
         lost = self.error is not None or self._session.lost.done()
         state = "released" if self._released else "lost" if lost else "held"
         return f"<{self._what} token {self.token} {state}>"
-
-
-H = TypeVar("H", bound=Held)
-
-
-class Holding(Generic[H]):
-    """A block in which something is held.
-
-    cancel_on_loss: cancel the body when it is lost.  Otherwise only `held.lost` is set; the block still
-        raises the loss at its end.
-    """
-
-    def __init__(self, acquire: Callable[[], Awaitable[H]], *, cancel_on_loss: bool = True) -> None:
-        self._acquire, self._cancel_on_loss = acquire, cancel_on_loss
-        self._scope = Scope()
-        self._held: H | None = None
-
-    async def __aenter__(self) -> H:
-        held = self._held = await self._acquire()
-        self._scope.__enter__()
-        if self._cancel_on_loss:
-            held.on_loss(self._scope.end)
-        return held
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        held = self._held
-        assert held is not None
-        was_ours = self._scope.left(kind)
-        await held.leave()
-        if was_ours:
-            assert self._scope.error is not None
-            raise self._scope.error from error
-        if kind is None and held.error is not None:
-            raise held.error
-
-
-class Enterable(Generic[H]):
-    """Something to be entered directly: `async with q.lock("x") as held`, from many tasks at once.
-
-    Each entry has a `Holding` of its own; a block is left by the task that entered it.
-    """
-
-    def __init__(self) -> None:
-        self._entries: list[tuple[asyncio.Task[object] | None, Holding[H]]] = []
-
-    def _holding(self) -> Holding[H]:
-        raise NotImplementedError
-
-    async def __aenter__(self) -> H:
-        holding = self._holding()
-        held = await holding.__aenter__()
-        self._entries.append((asyncio.current_task(), holding))
-        return held
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._entry().__aexit__(kind, error, trace)
-
-    def _entry(self) -> Holding[H]:
-        """The last one this task made; failing that, one of a task that is over (an exit stack)."""
-        task = asyncio.current_task()
-        order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
-        for own in (True, False):
-            for at in order:
-                entered_by, holding = self._entries[at]
-                if entered_by is task if own else entered_by is None or entered_by.done():
-                    del self._entries[at]
-                    return holding
-        raise RuntimeError("this block was entered by another task, which is still running.")

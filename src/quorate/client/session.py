@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from quorate.client.scopes import Scope
+from quorate.blocks import Scope
 from quorate.clock import Clock
 from quorate.errors import Indeterminate, LeaseNotFound, QuorateError, SessionLost, Unavailable
 from quorate.store.api import Store

@@ -121,6 +121,10 @@ class Held:
             self._stand_down()
         await asyncio.shield(self._releasing)
 
+    async def leave(self) -> None:
+        """`release`, at the end of a block."""
+        await self.release()
+
     def on_loss(self, listener: Callable[[LockLost], None]) -> None:
         """Call `listener` in the turn in which it is lost; at once if it is."""
         if self.error is not None:

@@ -24,9 +24,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+from quorate.blocks import Enterable, Holding
 from quorate.clock import BootClock, Clock
 from quorate.errors import InvalidRequest, TimedOut, Unavailable
-from quorate.redlock.block import Holding
 from quorate.redlock.ground import Ground
 from quorate.redlock.holding import Held
 from quorate.redlock.quorum import DRIFT_FACTOR, Answer, Tenure, Terms, Verdict, explain
@@ -125,7 +125,7 @@ class Redlock:
         await self.close()
 
 
-class Lock:
+class Lock(Enterable[Held]):
     """A name to hold.  `async with lock as held`, `hold()`, or `acquire()` and `held.release()`.
 
     Made by `Redlock.lock`.  It is not reentrant and not fair: whoever tries at the right moment has it.
@@ -159,10 +159,10 @@ class Lock:
             raise InvalidRequest(
                 f"a lock needs a name ({name!r}) and a hold_max above 0 ({hold_max_s:g} s)."
             )
+        super().__init__()
         self.name, self.key = name, ground.key(name)
         self._ground, self._terms = ground, terms
         self._renews, self._hold_max_s, self._cancel_on_loss = renews, hold_max_s, cancel_on_loss
-        self._entries: list[tuple[asyncio.Task[object] | None, Holding]] = []
 
     async def acquire(self, *, timeout: float | None = None) -> Held:
         """Wait for it, `timeout` seconds at most; None is for ever.  `hold` releases it as well.
@@ -201,34 +201,12 @@ class Lock:
             )
         return None
 
-    def hold(self, *, timeout: float | None = None) -> Holding:
+    def hold(self, *, timeout: float | None = None) -> Holding[Held]:
         """A block in which the lock is held: `async with lock.hold(timeout=5) as held`."""
         return Holding(lambda: self.acquire(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
 
-    async def __aenter__(self) -> Held:
-        holding = self.hold()
-        held = await holding.__aenter__()
-        self._entries.append((asyncio.current_task(), holding))
-        return held
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._entered().__aexit__(kind, error, trace)
-
-    def _entered(self) -> Holding:
-        """The last this task entered; failing that, of a task that is over (an exit stack)."""
-        task = asyncio.current_task()
-        own = [entry for entry in self._entries if entry[0] is task]
-        orphaned = [entry for entry in self._entries if entry[0] is None or entry[0].done()]
-        if not own and not orphaned:
-            raise RuntimeError(f"the lock {self.name!r} was entered by another task: leave it there.")
-        entry = (own or orphaned)[-1]
-        self._entries.remove(entry)
-        return entry[1]
+    def _holding(self) -> Holding[Held]:
+        return self.hold()
 
     async def _attempt(self) -> Held | list[Answer]:
         """Try once, to the end; undo it if the caller is cancelled meanwhile."""

@@ -26,12 +26,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+from quorate.blocks import Scope
 from quorate.client.codec import codec_of
 from quorate.client.following import KeyValues, wait_for
 from quorate.client.ground import Ground, Patience
 from quorate.client.holding import Held
 from quorate.client.recipes.lock import Lock
-from quorate.client.scopes import Scope
 from quorate.client.session import stop
 from quorate.errors import LeaseLost, QuorateError
 from quorate.store.model import Delete, DeleteResult, KeyValue, Put, Txn

@@ -9,7 +9,6 @@ from quorate.errors import QuorateError
 from quorate.faces.etcd.faults import FAULTS, status_of
 from quorate.wire.grpc import GrpcError, StatusCode
 
-
 # What only the library raises, in the process of its user: no server ever answers with it.
 OF_THE_CLIENT = {
     errors.Forked,

@@ -1,0 +1,178 @@
+"""Blocks that somebody else can end: what `asyncio.timeout` is for time, for any reason.
+
+    with Scope() as scope:
+        session.on_loss(lambda: scope.end(SessionLost(...)))
+        await something()       # cancelled when the session is lost; then SessionLost is raised
+
+A `Holding` is the block in which something is held: `async with` acquires, guards the body, releases.
+
+Invariants
+    * The body is cancelled at most once, and only while it runs; the first reason given counts.
+    * Whoever cancels the task from outside, before or meanwhile, is obeyed: their `CancelledError` goes
+      on.
+    * A block is entered holding, or it raises: there is no third way.
+    * A block that lost what it held never ends quietly: it raises the loss, or what the body raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+__all__ = ["Enterable", "Holdable", "Holding", "Scope"]
+
+
+class Scope:
+    """Ends a block with an error of somebody else's choice.  Enter it in a task, end it on its loop."""
+
+    __slots__ = ("_cancelled", "_cancelling", "_inside", "_task", "error")
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._inside = self._cancelled = False
+        self._cancelling = 0
+        self._task: asyncio.Task[object] | None = None
+
+    def end(self, error: BaseException) -> None:
+        """Cancel the block, which then raises `error`; nothing happens outside of it."""
+        if not self._inside or self.error is not None:
+            return
+        self.error = error
+        if asyncio.current_task() is self._task:
+            # Nobody can interrupt what it is doing itself; it is at the next wait.
+            asyncio.get_running_loop().call_soon(self._cancel)
+        else:
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self._inside and self._task is not None and not self._cancelled:
+            self._cancelled = True
+            self._task.cancel()
+
+    def __enter__(self) -> Self:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a Scope can only be entered in a task.")
+        self._task, self._cancelling, self._inside = task, task.cancelling(), True
+        return self
+
+    def left(self, kind: type[BaseException] | None) -> bool:
+        """Leave the block; whether what ends it is our own cancellation."""
+        self._inside = False
+        if not self._cancelled or self._task is None:
+            return False
+        remaining = self._task.uncancel()
+        return (
+            remaining <= self._cancelling
+            and kind is not None
+            and issubclass(kind, asyncio.CancelledError)
+        )
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.left(kind):
+            assert self.error is not None
+            raise self.error from error
+
+
+class Holdable(Protocol):
+    """What can be held for the time of a block.
+
+    error: the loss, once it is lost.
+    """
+
+    @property
+    def error(self) -> BaseException | None: ...
+
+    # Of whatever kind of loss it is: what is done with it fits all.
+    def on_loss(self, listener: Callable[[Any], None], /) -> None:
+        """Call `listener` in the turn in which it is lost; at once if it is."""
+        ...
+
+    async def leave(self) -> None:
+        """Give it up, at the end of a block: a loss that shows only then is in `error`."""
+        ...
+
+
+H = TypeVar("H", bound=Holdable)
+
+
+class Holding(Generic[H]):
+    """A block in which something is held.
+
+    cancel_on_loss: cancel the body when it is lost.  Otherwise only `held.lost` is set; the block still
+        raises the loss at its end.
+    """
+
+    def __init__(self, acquire: Callable[[], Awaitable[H]], *, cancel_on_loss: bool = True) -> None:
+        self._acquire, self._cancel_on_loss = acquire, cancel_on_loss
+        self._scope = Scope()
+        self._held: H | None = None
+
+    async def __aenter__(self) -> H:
+        held = self._held = await self._acquire()
+        self._scope.__enter__()
+        if self._cancel_on_loss:
+            held.on_loss(self._scope.end)
+        return held
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        held = self._held
+        assert held is not None
+        was_ours = self._scope.left(kind)
+        await held.leave()
+        if was_ours:
+            assert self._scope.error is not None
+            raise self._scope.error from error
+        if kind is None and held.error is not None:
+            raise held.error
+
+
+class Enterable(Generic[H]):
+    """Something to be entered directly: `async with q.lock("x") as held`, from many tasks at once.
+
+    Each entry has a `Holding` of its own; a block is left by the task that entered it.
+    """
+
+    def __init__(self) -> None:
+        self._entries: list[tuple[asyncio.Task[object] | None, Holding[H]]] = []
+
+    def _holding(self) -> Holding[H]:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> H:
+        holding = self._holding()
+        held = await holding.__aenter__()
+        self._entries.append((asyncio.current_task(), holding))
+        return held
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._entry().__aexit__(kind, error, trace)
+
+    def _entry(self) -> Holding[H]:
+        """The last one this task made; failing that, one of a task that is over (an exit stack)."""
+        task = asyncio.current_task()
+        order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
+        for own in (True, False):
+            for at in order:
+                entered_by, holding = self._entries[at]
+                if entered_by is task if own else entered_by is None or entered_by.done():
+                    del self._entries[at]
+                    return holding
+        raise RuntimeError("this block was entered by another task, which is still running.")
