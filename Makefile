@@ -27,9 +27,12 @@ install: $(VENV)/.dev  ## make .venv with Quorate and everything its tests need
 run: $(VENV)/.run  ## start a server; ARGS="--engine memory:" and the like are passed on
 	@exec $(BIN)/quorate serve $(ARGS)
 
-# A file of tests stays on one processor, so that what it starts is started once.
+# Three processes for two processors: a third of the time tests wait, for a lease to end, say.  A file of
+# tests stays in one process, so that what it starts is started once.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2 or 1)')
+
 test: $(VENV)/.dev tools check  ## checks, then every test; minutes
-	@$(BIN)/python -m pytest -n logical --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hundreds of rounds
 	@QUORATE_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
