@@ -38,7 +38,8 @@ test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hund
 	@QUORATE_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
 
 soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
-	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential $(ARGS)
+	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential tests/recipes \
+		tests/fencing $(ARGS)
 
 bench: $(VENV)/.bench tools  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
 	@$(BIN)/python -m bench $(ARGS)

@@ -22,6 +22,7 @@ from quorate.fencing import (
     SyncRedisGate,
     admit_in_sqlite,
 )
+from tests.support.profiles import examples
 from tests.support.redis_server import RedisServer
 
 TOKENS = st.one_of(st.integers(0, 5), st.integers(2**53 - 2, 2**53 + 2), st.integers(0, TOKEN_MAX))
@@ -51,14 +52,18 @@ def test_memory_gate_is_the_largest_token_so_far(questions: list[tuple[str, int]
 
 
 @given(QUESTIONS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_sqlite_gate_is_the_largest_token_so_far(questions: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         ask_all(SqliteGate(Path(directory) / "gate.db"), questions)
 
 
 @given(QUESTIONS)
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(50),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_redis_gate_is_the_largest_token_so_far(
     redis_server: RedisServer, questions: list[tuple[str, int]]
 ) -> None:
@@ -75,7 +80,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_writes_that_sqlite_commits_never_go_back_to_a_lower_token(
     steps: list[tuple[int, int | str]],
 ) -> None:

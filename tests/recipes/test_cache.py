@@ -21,6 +21,7 @@ from tests.support.asking import contents, newest, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
 from tests.support.places import Place, open_place
+from tests.support.profiles import examples
 from tests.support.tcp_proxy import tcp_proxy
 
 
@@ -469,7 +470,7 @@ WRITES: st.SearchStrategy[tuple[str, dict[str, str]]] = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(WRITES, max_size=30), st.integers(1, 8))
 def test_batches_lead_from_each_state_to_the_next(
     schedule: list[tuple[str, dict[str, str]]], feed_max: int

@@ -18,6 +18,7 @@ from quorate.store.model import KeyRange, Op, Put, Txn
 from tests.support.asking import contents, newest, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -323,7 +324,7 @@ async def test_cancelled_anywhere_nothing_is_left(timed: Place) -> None:
             assert (await timed.store.status()).watchers_count == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.lists(
         st.one_of(

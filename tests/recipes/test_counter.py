@@ -15,6 +15,7 @@ from quorate.clock import ManualClock
 from tests.support.asking import turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
 
 
@@ -143,7 +144,7 @@ async def test_cancelled_anywhere_a_request_counts_once(place: Place) -> None:
         assert await counter.get() == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(-(10**30), 10**30), st.none() | st.sampled_from("abc")), max_size=12)
 )

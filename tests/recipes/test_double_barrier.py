@@ -19,6 +19,7 @@ from quorate.clock import ManualClock
 from tests.support.asking import contents, eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 
 async def seats(place: Place, name: str = "x") -> int:
@@ -293,7 +294,7 @@ async def test_opener_that_hears_of_nothing_is_replaced(timed: Place, clock: Man
             await asyncio.gather(*(entered.leave() for entered in both))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     count=st.integers(1, 3),
     fates=st.lists(

@@ -16,6 +16,7 @@ from quorate.clock import ManualClock
 from tests.support.asking import eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 Labels = dict[str, str]
 
@@ -257,7 +258,7 @@ async def test_release_while_rejoining_leaves_nothing(timed: Place) -> None:
 STEPS = st.tuples(st.sampled_from(["join", "leave", "update", "crash", "compact"]), st.integers(0, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(STEPS, max_size=20))
 def test_watch_shows_what_the_store_shows(schedule: list[tuple[str, int]]) -> None:
     """Three processes that come and go; the watcher's view is that of a plain model, step by step."""

@@ -15,6 +15,7 @@ from tests.support.asking import contents, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
 from tests.support.places import Place
+from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
 
 
@@ -135,7 +136,7 @@ async def test_cancelled_anywhere_a_named_count_counts_once(place: Place) -> Non
         assert await latch.count_down(by="ann") == 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     total=st.integers(1, 6),
     calls=st.lists(

@@ -20,6 +20,7 @@ from quorate.clock import ManualClock
 from quorate.engines.opening import open_embedded
 from quorate.store.model import KeyRange
 from tests.support.asking import turns
+from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
 
 CLIENTS = 3
@@ -155,7 +156,7 @@ async def play(kind: str, schedule: list[Action]) -> None:
         assert await store.leases() == ()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(kind=st.sampled_from(["lock", "election"]), schedule=actions)
 def test_at_most_one_holds_and_nothing_is_left(kind: str, schedule: list[Action]) -> None:
     asyncio.run(play(kind, schedule))

@@ -18,6 +18,7 @@ from tests.support.asking import contents, eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
 from tests.support.places import Place
+from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
 
 
@@ -243,7 +244,7 @@ async def test_cancelled_anywhere_nothing_is_left_and_the_step_can_be_run(place:
         assert not [t for t in asyncio.all_tasks() if t.get_name() == "quorate-once"]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.sampled_from(["fails", "cancelled", "works", "lost"]), min_size=1, max_size=6))
 async def test_any_schedule_of_runners_records_one_result(fates: list[str]) -> None:
     async with quorate.open_store("memory:") as store:

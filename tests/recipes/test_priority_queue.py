@@ -16,6 +16,7 @@ from quorate.client.recipes.priority_queue import PriorityQueue
 from tests.support.asking import eventually
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ async def test_cancelled_get_loses_nothing_and_keeps_the_order(place: Place) -> 
         assert await drained(queue) == ["b", "c", "d"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     steps=st.lists(st.one_of(st.none(), st.tuples(st.integers(-2, 2), st.integers(1, 3))), max_size=40)
 )

@@ -21,6 +21,7 @@ from quorate.store.model import KeyRange, Txn, TxnResult
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 
 class Parcel(msgspec.Struct, frozen=True):
@@ -449,7 +450,11 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(steps=_STEPS)
 def test_any_schedule_gives_each_item_once(steps: list[tuple[str, int]]) -> None:
     """Puts, gets and cancellations in any order: nothing is lost, nothing comes twice."""

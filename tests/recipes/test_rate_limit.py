@@ -17,6 +17,7 @@ from quorate.clock import ManualClock
 from tests.support.asking import contents, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
 
 
@@ -212,7 +213,7 @@ async def test_unknown_outcome_is_told_and_admits_nobody(timed: Place, clock: Ma
         assert len(await contents(timed.store)) == 1
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     rate=st.sampled_from([0.5, 2.0, 10.0]),
     burst=st.sampled_from([1, 3]),

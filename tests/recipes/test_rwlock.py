@@ -19,6 +19,7 @@ from quorate.store.model import Range, Txn
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place, open_place
+from tests.support.profiles import examples
 from tests.support.recording import Recording, Trouble, writes_to
 
 
@@ -545,7 +546,11 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(steps=st.lists(STEPS, max_size=25))
 async def test_any_schedule_is_what_a_list_says(tmp_path: Path, steps: list[tuple[str, int]]) -> None:
     async with open_place("memory", tmp_path) as place, place.connect() as one, place.connect() as two:

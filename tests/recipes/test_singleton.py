@@ -18,6 +18,7 @@ from quorate.fencing import MemoryGate
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 
 async def nothing_left(place: Place) -> bool:
@@ -267,7 +268,7 @@ async def test_closed_connection_ends_it(timed: Place) -> None:
 STEPS = st.tuples(st.sampled_from(["start", "return", "raise", "lose", "cancel"]), st.integers(0, 2))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(STEPS, max_size=15))
 def test_the_first_in_line_runs_and_nobody_else(schedule: list[tuple[str, int]]) -> None:
     """Three processes against a plain queue: who returns, raises or is cancelled is out of it, and who

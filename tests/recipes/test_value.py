@@ -16,6 +16,7 @@ from quorate.client.recipes.value import Change, DefaultedValue, Value, Versione
 from tests.support.asking import turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
 
 
@@ -227,7 +228,7 @@ async def test_cancelled_anywhere_an_update_is_whole_or_nothing(place: Place) ->
         assert 1 <= len(found.value) <= runs
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["set", "update", "delete"]), st.integers(0, 9)), max_size=12)
 )

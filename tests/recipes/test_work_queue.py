@@ -20,6 +20,7 @@ from quorate.store.model import KeyRange, Put, Txn
 from tests.support.asking import eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
+from tests.support.profiles import examples
 
 
 @pytest.fixture
@@ -503,7 +504,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=_STEPS)
 def test_any_schedule_does_each_item_and_gives_it_to_one_at_a_time(
     steps: list[tuple[str, int]],

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorate.redlock.quorum import Answer, Tenure, Terms, Verdict, explain
+from tests.support.profiles import examples
 
 YES, NO, SILENT = Answer(Verdict.YES), Answer(Verdict.NO), Answer(Verdict.SILENT, "timed out")
 
@@ -234,7 +235,7 @@ def overlaps(held: list[list[list[float]]]) -> bool:
 TERMS = Terms(5, ttl_ms=1000, drift_factor=0.05)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32))
 def test_two_never_hold_it_at_once_while_clocks_keep_within_the_drift(seed: int) -> None:
     assert not overlaps(simulate(seed, terms=TERMS, skew=0.05))

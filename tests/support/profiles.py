@@ -6,7 +6,7 @@ import os
 
 from hypothesis import HealthCheck, settings
 
-__all__ = ["load"]
+__all__ = ["examples", "load"]
 
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -31,3 +31,8 @@ settings.register_profile(
 def load() -> None:
     """Before any test is imported: what `settings` says there adds to the profile of that moment."""
     settings.load_profile("soak" if os.environ.get("QUORATE_SOAK") == "1" else "default")
+
+
+def examples(count: int) -> int:
+    """So many by default; the soak decides for itself, but for what takes long not quite so many."""
+    return count if settings().derandomize else max(count, settings().max_examples // 3)
