@@ -58,7 +58,11 @@ def running_etcd(binary: str | Path, directory: Path) -> Iterator[int]:
     try:
         yield port
     finally:
+        ended = process.poll()
         _stop(process)
+        if ended is not None:
+            log = (directory / "etcd.log").read_text("utf-8", "replace")
+            raise RuntimeError(f"etcd ended by itself with {ended}; its last words:\n{log[-2000:]}")
 
 
 class EtcdConnection:

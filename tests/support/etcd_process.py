@@ -73,10 +73,14 @@ class EtcdProcess:
             time.sleep(0.02)  # a poll with a deadline
 
     def _kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait(_STOP_S_MAX)
-            self._process = None
+        process, self._process = self._process, None
+        if process is not None:
+            ended = process.poll()
+            process.kill()
+            process.wait(_STOP_S_MAX)
+            if ended is not None:
+                log = (self._directory / "etcd.log").read_text("utf-8", "replace")
+                raise RuntimeError(f"etcd ended by itself with {ended}; its last words:\n{log[-2000:]}")
 
     def _etcdctl(self, arguments: tuple[str, ...]) -> str:
         done = subprocess.run(
