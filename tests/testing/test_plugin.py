@@ -101,8 +101,10 @@ WATCHFUL = """
 
     import psutil
     import pytest
+    import uvloop
 
     def pytest_sessionstart(session):
+        uvloop.new_event_loop().close()  # the first one opens a pipe for signals, for good
         session.stash[FILES] = psutil.Process().num_fds()
 
     def pytest_sessionfinish(session):
