@@ -16,6 +16,7 @@ from tests.faults.scale import rounds
 from tests.faults.server_process import ServerProcess
 from tests.recipes.processes.crew import Server, running_crew
 from tests.recipes.processes.trials_of_data import TRIALS
+from tests.support.etcd_cluster import etcd_program
 from tests.support.etcd_process import EtcdProcess
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -54,9 +55,12 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
             await process.wait_ready()
             yield OurServer(process)
         return
-    etcd = EtcdProcess.find(tmp_path)
-    if etcd is None:
+    # Not 3.5.1: killed under load it comes back without some of what it acknowledged (etcd#13766), and
+    # items of queues are given out twice; in each of three runs of 60 restarts, and in none on 3.4.
+    program = etcd_program("3.4")
+    if program is None:
         pytest.skip("etcd is not installed")
+    etcd = EtcdProcess(program, tmp_path)
     await etcd.start()
     try:
         yield EtcdServer(etcd)
