@@ -106,7 +106,10 @@ class ManualClock:
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wake.add_done_callback(lambda woken: None if woken.cancelled() else callback())
-        heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), wake))
+        if seconds <= 0:  # due already, whether or not the clock ever moves
+            wake.set_result(None)
+        else:
+            heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), wake))
         return wake
 
     async def advance(self, seconds: float) -> None:
@@ -119,7 +122,7 @@ class ManualClock:
             if not wake.done():
                 wake.set_result(None)
             await _settle()
-        self._now = until
+        self._now = max(self._now, until)  # a sleeper may have jumped further: it never goes back
 
     def jump(self, seconds: float) -> None:
         """Move at once, as after a stopped process or a suspended machine: sleepers wake late.

@@ -36,10 +36,11 @@ async def counts(work: WorkQueue[str]) -> tuple[int, int, int]:
 
 
 async def lose_session(place: Place, q: quorate.Connection) -> None:
-    """As after its time to live: the store ends it, and the connection is told."""
+    """As after its time to live: the store ends it, the connection is told, and has its next one."""
     session = await q.session()
     await place.store.revoke(session.id)
     session.found_gone()
+    await q.wait_state(quorate.SessionState.CONNECTED, timeout=20)
 
 
 async def test_block_left_normally_acknowledges(place: Place, q: quorate.Connection) -> None:
@@ -544,6 +545,7 @@ async def _play(steps: list[tuple[str, int]]) -> None:
                 session = await connections[argument].session()
                 await store.revoke(session.id)
                 session.found_gone()
+                await connections[argument].wait_state(quorate.SessionState.CONNECTED)
                 held = [(owner, job) for owner, job in held if owner != argument]
             elif held:
                 _, job = held.pop(argument % len(held))

@@ -182,15 +182,17 @@ async def in_a_session(
 ) -> _T:
     """Do what needs a session, and again with the next one if that is lost before it is done.
 
-    What is *held* is not its concern: it ends as soon as `once` returned.  Raises `TimedOut`.
+    What is *held* is not its concern: it ends as soon as `once` returned.  Raises `TimedOut`.  With no
+    patience at all a session that is there is used, for as long as `once` takes; none is waited for.
     """
+    for_work = None if patience.timeout == 0 else patience
     while True:
         session = ground.session_now()
         if session is None:
             with ground.waiting(f"a session for {what}", patience):
                 session = await ground.session()
         try:
-            with ground.waiting(what, patience, session):
+            with ground.waiting(what, for_work, session):
                 return await once(session)
         except (SessionLost, LeaseNotFound) as error:
             _log.warning("%s: waiting again, at the end of the queue: %s", what, error)

@@ -17,6 +17,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from quorate.client.attempts import ASK_AGAIN_S
 from quorate.client.ground import Ground, Patience
 from quorate.client.session import Session
 from quorate.errors import (
@@ -35,8 +36,6 @@ from quorate.store.model import KeyValue, SortTarget, Txn, TxnResult
 __all__ = ["Contender", "Won", "contend", "contenders", "try_contend"]
 
 _log = logging.getLogger(__name__)
-
-_ASK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +89,13 @@ async def contend(
 
 
 async def try_contend(ground: Ground, name: bytes, value: bytes, *, what: str) -> Won | None:
-    """Be the first if nobody is in the queue; it is not joined otherwise."""
+    """Be the first if nobody is in the queue; it is not joined otherwise.
+
+    Raises `TimedOut` if there is no session at the moment: that is not waited for either.
+    """
     while True:
-        session = await ground.session()
+        with ground.waiting(f"a session for {what}", 0):
+            session = await ground.session()
         key = ground.take_key(place_key(name, session.id))
         try:
             place = await _take_if_free(ground, name, key, value, session)
@@ -187,7 +190,7 @@ async def _wait_first(ground: Ground, place: Place) -> None:
             raise
         except (Unavailable, Indeterminate) as error:
             _log.info("waiting for %r goes on: %s", place.name, error)
-            await ground.clock.sleep(_ASK_AGAIN_S)
+            await ground.clock.sleep(ASK_AGAIN_S)
         except LeaseLost as error:
             # Somebody deleted the key: as good as a session that is lost.
             raise SessionLost(str(error)) from error

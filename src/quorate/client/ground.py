@@ -108,9 +108,7 @@ class Ground:
     def waiting(
         self, what: str, timeout: float | Patience | None, session: Session | None = None
     ) -> Iterator[Scope]:
-        """A block that waits for `what`: it raises `TimedOut`, and `SessionLost` if a session is
-        given.
-        """
+        """A block that waits for `what`: raises `TimedOut`, and `SessionLost` if a session is given."""
         patience = timeout if isinstance(timeout, Patience) else Patience(self.clock, timeout)
         with Scope() as scope:
             bell = None
@@ -130,17 +128,14 @@ class Ground:
                     forget()
 
     async def write(self, txn: Txn) -> TxnResult:
-        """Carry out a transaction; cancelled, it is carried out all the same, or not, but not cut
-        short.
-        """
+        """Carry out a transaction.  Who waits for it may be cancelled; the transaction is not."""
         self.check()
         return await self.writes.write(txn)
 
     # -- names for attempts ------------------------------------------------------------------
 
     def take_key(self, key: bytes) -> bytes:
-        """A key for one attempt of ours: `key` itself, or with a number behind it if that is in use
-        here.
+        """A key for one attempt of ours: `key` itself, or with a number behind it if it is in use.
 
         etcd's layout has one key for each lease under a name; several tasks that want one lock through
         one connection need one each, and an attempt whose end is not known yet keeps its own.

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 from quorate.blocks import Scope
 from quorate.clock import Clock
-from quorate.errors import Indeterminate, LeaseNotFound, QuorateError, SessionLost, Unavailable
+from quorate.errors import LeaseNotFound, QuorateError, SessionLost
 from quorate.store.api import Store
 from quorate.store.model import LeaseGrant, LeaseId
 
@@ -169,12 +169,14 @@ class Session:
         pause_s = self.ttl_s / 3
         while not self.lost.done():
             await self._clock.sleep(pause_s)
+            if self.is_lost:
+                return  # given up by now: a renewal would only keep others waiting
             sent = self._clock.now()
             try:
                 grant = await within(self.ttl_s / 3, self._store.keep_alive(self.id), self._clock)
             except LeaseNotFound:
                 self.found_gone()
-            except (Unavailable, Indeterminate, TimeoutError) as error:
+            except (QuorateError, TimeoutError) as error:
                 self._in_trouble(f": {error}" if str(error) else ": the store did not answer")
                 pause_s = self.ttl_s / 10  # sooner, but not at once: it may be overloaded
             else:

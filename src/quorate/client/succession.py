@@ -23,7 +23,7 @@ from enum import Enum
 
 from quorate.client.session import Session, open_session, stop
 from quorate.clock import Clock
-from quorate.errors import Indeterminate, StoreClosed, Unavailable
+from quorate.errors import QuorateError, StoreClosed
 from quorate.store.api import Store
 
 __all__ = ["SessionState", "Succession"]
@@ -134,15 +134,23 @@ class Succession:
             reason = await asyncio.shield(session.lost)
             _log.warning("the session was lost: %s. A new one is being made.", reason)
             await session.abandon(reason)
-            self._install(await self._open_next())
+            try:
+                self._install(await self._open_next())
+            except StoreClosed:  # by whoever opened it: there is nothing left to wait for
+                self._closed = True
+                self._wake()
+                return
 
     async def _open_next(self) -> Session:
         pause_s = _PAUSE_S_FIRST
         while True:
             try:
                 return await self._open()
-            except (Unavailable, Indeterminate) as error:
-                _log.info("no new session yet: %s", error)
+            except StoreClosed:
+                raise
+            except QuorateError as error:
+                # A refusal passes too: a full store takes leases again when there is room.
+                _log.warning("no new session yet: %s", error)
             await self._clock.sleep(pause_s * self._rng.uniform(0.5, 1.0))
             pause_s = min(pause_s * 2, _PAUSE_S_MAX)
 
@@ -150,7 +158,11 @@ class Succession:
         if state is self._state:
             return
         self._state = state
-        changed, self._changed = self._changed, self._loop.create_future()
-        changed.set_result(None)
+        self._wake()
         for listener in list(self._listeners.values()):
             self._loop.call_soon(listener, state)
+
+    def _wake(self) -> None:
+        """Whoever waits looks again."""
+        changed, self._changed = self._changed, self._loop.create_future()
+        changed.set_result(None)

@@ -73,6 +73,8 @@ class VirtualClock:
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         """Call `callback` on the running loop once so much time was made to pass."""
+        if seconds <= 0:  # due already, whether or not the clock ever moves
+            return asyncio.get_running_loop().call_soon(callback)
         wake = self._wake_after(seconds)
         wake.add_done_callback(lambda woken: None if woken.cancelled() else callback())
         return wake

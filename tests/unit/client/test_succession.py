@@ -237,7 +237,7 @@ async def test_what_is_won_with_a_session_that_is_over_by_then_is_not_held(
     assert len(await q.lock("a").contenders()) == 1
 
 
-async def test_try_with_a_session_that_is_over_by_then_is_made_again(
+async def test_try_with_a_session_that_is_over_by_then_wins_nothing(
     store: Unreliable, q: Connection, clock: ManualClock
 ) -> None:
     answer = store._store.txn
@@ -252,5 +252,54 @@ async def test_try_with_a_session_that_is_over_by_then_is_made_again(
     trying = asyncio.create_task(q.lock("a").try_acquire())
     while not trying.done():
         await clock.advance(1.0)
-    held = trying.result()
-    assert held is None or held.is_held
+    with pytest.raises(quorate.TimedOut, match="a session for"):
+        trying.result()
+    await clock.advance(11.0)  # what the old session may have left goes with it
+    assert len(await q.lock("a").contenders()) == 0
+
+
+@pytest.mark.parametrize("recipe", ["lock", "rwlock", "semaphore", "work queue"])
+async def test_now_or_not_at_all_does_not_wait_for_a_session_either(
+    store: Unreliable, q: Connection, recipe: str
+) -> None:
+    store.refuses = True  # no new session can be had
+    (await q.session()).found_gone()
+    with pytest.raises(quorate.TimedOut, match="a session for"):
+        match recipe:
+            case "lock":
+                await q.lock("a").try_acquire()
+            case "rwlock":
+                await q.rwlock("a").try_acquire_write()
+            case "semaphore":
+                await q.semaphore("a", 1).try_acquire()
+            case "work queue":
+                await q.work_queue("a").take(timeout=0)
+
+
+async def test_refusal_of_a_new_session_is_not_the_end_of_asking(
+    store: Unreliable, q: Connection, clock: ManualClock
+) -> None:
+    """A full store refuses leases until there is room: an error that passes like any other."""
+    grant = store._store.grant
+
+    async def full(ttl_s: float) -> quorate.LeaseGrant:
+        raise quorate.NoSpace(size=2, size_max=1)
+
+    store.grant = full  # type: ignore[method-assign]
+    (await q.session()).found_gone()
+    await clock.advance(5.0)
+    assert q.state is LOST
+    store.grant = grant  # type: ignore[method-assign]
+    await clock.advance(5.0)
+    assert q.state.name == "CONNECTED"
+
+
+async def test_store_that_is_closed_below_a_connection_ends_its_waits(clock: ManualClock) -> None:
+    async with open_embedded("memory:", clock=clock) as below:
+        opened = quorate.connect(below, clock=clock)
+        q = await opened.__aenter__()
+    (await q.session()).found_gone()
+    with pytest.raises(quorate.StoreClosed):
+        async with asyncio.timeout(10):
+            await q.lock("a").acquire()
+    await opened.__aexit__(None, None, None)

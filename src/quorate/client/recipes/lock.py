@@ -63,7 +63,10 @@ class Lock(Enterable[Held]):
         return self._held(won)
 
     async def try_acquire(self) -> Held | None:
-        """Take the lock if nobody holds it or waits for it; None otherwise, at once."""
+        """Take the lock if nobody holds it or waits for it; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         again = self._again()
         if again is not None:
             return again

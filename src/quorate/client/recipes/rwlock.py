@@ -181,7 +181,10 @@ class ReadWriteLock:
         return await in_a_session(self._ground, patience, self._write, what=what)
 
     async def try_acquire_read(self) -> ReadHeld | None:
-        """Read if nobody writes and no writer waits; None otherwise, at once."""
+        """Read if nobody writes and no writer waits; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         ground, writers = self._ground, KeyRange.prefix(self._writers)
 
         async def once(session: Session) -> ReadHeld | None:
@@ -189,10 +192,13 @@ class ReadWriteLock:
                 result = await attempt.send(_if_none(writers, self._joining("read", session, attempt)))
                 return self._reading(session, attempt, result.revision) if result.succeeded else None
 
-        return await in_a_session(ground, Patience(ground.clock, None), once, what=self._what("read"))
+        return await in_a_session(ground, Patience(ground.clock, 0), once, what=self._what("read"))
 
     async def try_acquire_write(self) -> WriteHeld | None:
-        """Write if nobody has the lock or waits for it; None otherwise, at once."""
+        """Write if nobody has the lock or waits for it; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         ground, queue = self._ground, KeyRange.prefix(self._queue)
 
         async def once(session: Session) -> WriteHeld | None:
@@ -200,7 +206,7 @@ class ReadWriteLock:
                 result = await attempt.send(_if_none(queue, self._joining("write", session, attempt)))
                 return self._writing(session, attempt, result.revision) if result.succeeded else None
 
-        return await in_a_session(ground, Patience(ground.clock, None), once, what=self._what("write"))
+        return await in_a_session(ground, Patience(ground.clock, 0), once, what=self._what("write"))
 
     async def contenders(self) -> tuple[ReadWriteContender, ...]:
         """Who holds the lock and who waits for it, in order."""

@@ -152,13 +152,16 @@ class Semaphore(Enterable[Share]):
         return await in_a_session(self._ground, patience, once, what=what)
 
     async def try_acquire(self, weight: int = 1) -> Share | None:
-        """Take a share if there is room and nobody waits; None otherwise, at once."""
+        """Take a share if there is room and nobody waits; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         _check_positive("the weight for the", self.name, weight)
 
         async def once(session: Session) -> Share | None:
             return await self._try(session, weight)
 
-        patience = Patience(self._ground.clock, None)
+        patience = Patience(self._ground.clock, 0)
         return await in_a_session(self._ground, patience, once, what=_what(weight, self.name))
 
     def hold(self, weight: int = 1, *, timeout: float | None = None) -> Holding[Share]:

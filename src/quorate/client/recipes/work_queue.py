@@ -180,7 +180,7 @@ class WorkQueue(Generic[T]):
         self._ground.check()
         patience = Patience(self._ground.clock, timeout)
         while True:
-            with self._ground.waiting(f"a session for {self._what}", patience if timeout else None):
+            with self._ground.waiting(f"a session for {self._what}", patience):
                 session = await self._ground.session()
             job = await self._take_with(session, patience)
             if job is not None:

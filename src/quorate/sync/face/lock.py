@@ -37,7 +37,10 @@ class Lock(Face):
         return Held(self._portal, self._portal.run(lambda: self._it.acquire(timeout=timeout)))
 
     def try_acquire(self) -> Held | None:
-        """Take the lock if nobody holds it or waits for it; None otherwise, at once."""
+        """Take the lock if nobody holds it or waits for it; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         it = self._portal.run(self._it.try_acquire)
         return None if it is None else Held(self._portal, it)
 

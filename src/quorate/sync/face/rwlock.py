@@ -55,12 +55,18 @@ class ReadWriteLock(Face):
         )
 
     def try_acquire_read(self) -> ReadHeld | None:
-        """Read if nobody writes and no writer waits; None otherwise, at once."""
+        """Read if nobody writes and no writer waits; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         it = self._portal.run(self._it.try_acquire_read)
         return None if it is None else ReadHeld(self._portal, it)
 
     def try_acquire_write(self) -> WriteHeld | None:
-        """Write if nobody has the lock or waits for it; None otherwise, at once."""
+        """Write if nobody has the lock or waits for it; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         it = self._portal.run(self._it.try_acquire_write)
         return None if it is None else WriteHeld(self._portal, it)
 

@@ -42,7 +42,10 @@ class Semaphore(Face):
         return Share(self._portal, self._portal.run(lambda: self._it.acquire(weight, timeout=timeout)))
 
     def try_acquire(self, weight: int = 1) -> Share | None:
-        """Take a share if there is room and nobody waits; None otherwise, at once."""
+        """Take a share if there is room and nobody waits; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
         it = self._portal.run(lambda: self._it.try_acquire(weight))
         return None if it is None else Share(self._portal, it)
 
