@@ -26,7 +26,8 @@ _IMPATIENT = ChannelOptions(silence_s=0.3, answer_s=0.3)
 
 @pytest.fixture
 async def port(engines: Engines) -> AsyncIterator[int]:
-    async with engines.get("remote-etcd35").open() as store:
+    # Not the 3.5.1 at hand: it ends when a client hangs up while its transaction reads (etcd#14110).
+    async with engines.get("remote-etcd34").open() as store:
         assert isinstance(store, RemoteStore)
         yield store.target.addresses[0].port
 

@@ -1,7 +1,7 @@
-"""Which etcds are known to lose or damage data, by the version they say they are.
+"""Which etcds are known to lose or damage data, or to be ended by a client, by the version they say.
 
-The list is short on purpose: what is in it was published by etcd's own maintainers as corruption of
-data, not as a crash or a slowness.
+The list is short on purpose: what is in it was published by etcd's own maintainers, and nobody who
+was told of it would run the version.
 """
 
 from __future__ import annotations
@@ -12,27 +12,36 @@ __all__ = ["known_faults"]
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)")
 
-# etcd's CHANGELOG-3.5.md lists the fix, its pull request 13908, under 3.5.3.
-_INCONSISTENT_FIRST = (3, 5, 0)
-_INCONSISTENT_FIXED = (3, 5, 3)
+# etcd's CHANGELOG-3.5.md lists the fixes under 3.5.3 (pull request 13908) and 3.5.5 (issue 14110).
+_FIRST = (3, 5, 0)
+_INCONSISTENCY_FIXED = (3, 5, 3)
+_PANIC_FIXED = (3, 5, 5)
 
 
 def known_faults(version: str) -> str | None:
-    """One sentence on what is wrong with this version and what to do, or None.
+    """What is wrong with this version and what to do, or None.
 
     >>> known_faults("3.5.1").partition(":")[0]
     'etcd 3.5.1 can corrupt data'
+    >>> known_faults("3.5.4").partition(":")[0]
+    'etcd 3.5.4 can be ended by a client'
     >>> known_faults("3.4.23") is None
     True
     """
     found = _VERSION.match(version)
     if found is None:
         return None
+    name = found[0].removeprefix("v")
     number = tuple(int(part) for part in found.groups())
-    if _INCONSISTENT_FIRST <= number < _INCONSISTENT_FIXED:
+    if _FIRST <= number < _INCONSISTENCY_FIXED:
         return (
-            f"etcd {found[0].removeprefix('v')} can corrupt data: a member that is killed under load "
+            f"etcd {name} can corrupt data: a member that is killed under load "
             "may come back with contents that differ from the others' (etcd#13766, in 3.5.0, 3.5.1 and "
-            "3.5.2); use 3.5.3 or newer, or 3.4."
+            "3.5.2); use 3.5.5 or newer, or 3.4."
+        )
+    if _FIRST <= number < _PANIC_FIXED:
+        return (
+            f"etcd {name} can be ended by a client: a member panics when one hangs up while its "
+            "transaction reads (etcd#14110, in 3.5.0 to 3.5.4); use 3.5.5 or newer, or 3.4."
         )
     return None

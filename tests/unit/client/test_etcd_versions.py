@@ -1,4 +1,4 @@
-"""Which etcds are named as ones that corrupt data."""
+"""Which etcds are named as ones that corrupt data, or that a client can end."""
 
 from __future__ import annotations
 
@@ -13,10 +13,19 @@ def test_versions_with_corruption_are_named_with_the_bug_and_the_way_out(version
     assert said is not None
     assert version.removeprefix("v").partition("-")[0] in said
     assert "etcd#13766" in said
-    assert "3.5.3" in said
+    assert "3.5.5" in said
     assert said.endswith(".")
 
 
-@pytest.mark.parametrize("version", ["3.4.23", "3.5.3", "3.5.21", "3.6.0", "4.0.0", "", "unknown"])
+@pytest.mark.parametrize("version", ["3.5.3", "3.5.4"])
+def test_versions_that_a_client_can_end_are_named_as_such(version: str) -> None:
+    said = known_faults(version)
+    assert said is not None
+    assert version in said
+    assert "etcd#14110" in said
+    assert "3.5.5" in said
+
+
+@pytest.mark.parametrize("version", ["3.4.23", "3.5.5", "3.5.21", "3.6.0", "4.0.0", "", "unknown"])
 def test_other_versions_are_not_blamed(version: str) -> None:
     assert known_faults(version) is None
