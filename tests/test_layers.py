@@ -70,7 +70,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "console",
     ),
     # Verbs speak the Store contract to whatever a URL names, so they need its values and the way in.
-    "cli": ("client", "server", "opening", "store", "errors", "clock", "__init__"),
+    "cli": ("client", "server", "opening", "membership", "store", "errors", "clock", "__init__"),
     "__main__": ("cli",),
     "opening": ("engines", "client", "store", "errors", "clock"),
     "connecting": ("opening", "client", "store", "errors", "clock"),
@@ -78,7 +78,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "sync": ("connecting", "client", "store", "errors", "clock"),
     "public": ("store", "errors", "engines", "opening", "connecting", "client"),
     # What is not in `public` is a module of its own: quorate.sync, quorate.fencing and so on.
-    "__init__": ("public", "sync", "fencing", "redlock", "testing"),
+    "__init__": ("public", "sync", "fencing", "membership", "redlock", "testing"),
 }
 
 # Whatever decides anything runs without a network, a disk, a thread or a clock of its own.
@@ -98,6 +98,14 @@ PURE = (
     "faces.http.health",
     "faces.etcd.json_codec",
     "redlock.quorum",
+    "membership.machine",
+    "membership.model",
+    "membership.settings",
+    "membership.swim",
+    "membership.gossip",
+    "membership.detectors",
+    "membership.elections",
+    "membership.simulator",
 )
 DOES_IO = {
     "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue",

@@ -1,0 +1,345 @@
+"""What a member believes of the others, and whose word changes it.
+
+The rules, of two messages about one member: the higher incarnation wins; within one, suspect beats
+alive and dead beats both.  Only the member itself raises its incarnation, and only to say that it is
+alive, or with other metadata: it answers an accusation with a number above the accused one.  A death
+that a member announces itself is a goodbye.
+
+Invariants
+    * The incarnation known of a name never goes down, until the name is forgotten.
+    * We are never suspect or dead to ourselves.
+    * Every change is told, and passed on, exactly once.
+    * A name belongs to one address; another gets it when the first left, or is dead for `reclaim_s`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from quorate.membership.machine import Address
+from quorate.membership.model import (
+    Conflict,
+    Member,
+    MemberChange,
+    MemberChangeKind,
+    MemberState,
+)
+from quorate.membership.settings import SwimSettings
+from quorate.membership.swim.broadcasts import Broadcasts
+from quorate.membership.swim.health import LocalHealth
+from quorate.membership.swim.messages import INCARNATION_MAX, Alive, Dead, Suspect, encode
+from quorate.membership.swim.outbox import Outbox
+from quorate.membership.swim.suspicion import Suspicion
+from quorate.membership.swim.table import MemberTable
+
+__all__ = ["Beliefs"]
+
+_ALIVE, _SUSPECT, _DEAD, _LEFT = MemberState
+_replace = msgspec.structs.replace
+
+
+class Beliefs:
+    """The table, the suspicions, and the rules."""
+
+    def __init__(
+        self,
+        me: Member,
+        settings: SwimSettings,
+        out: Outbox,
+        members: Iterable[Member] | MemberTable,
+    ) -> None:
+        self.me = me
+        self.is_leaving = False
+        self.health = LocalHealth(settings.health_max)
+        self.news = Broadcasts(settings.updates_max)
+        if isinstance(members, MemberTable):
+            self.table = members.copy(me.name)
+        else:
+            self.table = MemberTable(me.name, members)
+        self.table.put(me)
+        self.refutations_count = self.suspicions_count = self.deaths_count = 0
+        self.turned_away_count = 0
+        self._settings = settings
+        self._out = out
+        self._suspicions: dict[str, Suspicion] = {}
+        self._suspicions_due: list[tuple[float, str]] = []  # a heap; what is outdated is passed over
+        self._gone_since: dict[str, float] = {}  # the dead and those who left, longest first
+        self._dead: dict[str, None] = {}
+
+    # -- what is asked -------------------------------------------------------------------------------
+
+    @property
+    def suspicion_due(self) -> float | None:
+        """When the next suspect has had its time, or may have."""
+        return self._suspicions_due[0][0] if self._suspicions_due else None
+
+    @property
+    def forget_due(self) -> float | None:
+        for since in self._gone_since.values():
+            return since + self._settings.forget_s
+        return None
+
+    @property
+    def others_count(self) -> int:
+        """How many are here besides us."""
+        return self.table.present_count - self.me.is_present
+
+    @property
+    def has_dead(self) -> bool:
+        """Whether anybody is dead who may come back."""
+        return bool(self._dead)
+
+    @property
+    def dead_names(self) -> list[str]:
+        return list(self._dead)
+
+    def recently_dead(self, now: float) -> list[Member]:
+        """Those who are told that they are dead, in case they are not."""
+        recent: list[Member] = []
+        for name, since in reversed(self._gone_since.items()):
+            if now - since > self._settings.gossip_to_dead_s:
+                break
+            member = self.table.members[name]
+            if member.state is _DEAD:
+                recent.append(member)
+        return recent
+
+    # -- what is heard -------------------------------------------------------------------------------
+
+    def hear_alive(self, news: Alive, now: float, *, passes_on: bool = True) -> None:
+        if news.name == self.me.name:
+            self._hear_of_us(news)
+            return
+        old = self.table.get(news.name)
+        if old is None:
+            if not self._has_room():
+                self.turned_away_count += 1
+                return
+        elif news.incarnation <= old.incarnation:
+            return
+        elif news.address != old.address and not self._is_free(old, now):
+            self._out.tell(Conflict(old, news.address))
+            return
+        member = Member(news.name, news.address, news.incarnation, _ALIVE, news.meta)
+        self._change(old, member, now, by=news.name)
+        if passes_on:
+            self.news.put(news.name, encode(news))
+
+    def hear_suspect(self, news: Suspect, now: float) -> None:
+        old = self.table.get(news.name)
+        if old is None or news.incarnation < old.incarnation:
+            return
+        if news.name == self.me.name:
+            self._refute(news.incarnation)
+            return
+        suspicion = self._suspicions.get(news.name)
+        if suspicion is not None and news.incarnation == old.incarnation:
+            if suspicion.confirm(news.accuser):
+                heapq.heappush(self._suspicions_due, (suspicion.deadline, news.name))
+                self.news.put(news.name, encode(news))
+            return
+        if not old.is_present:
+            return
+        # Of a higher incarnation it is a new suspicion: it answered the one we know of.
+        self.suspicions_count += 1
+        self._suspect(news.name, news.accuser, now)
+        member = _replace(old, incarnation=news.incarnation, state=_SUSPECT)
+        self._change(old, member, now, by=news.accuser)
+        self.news.put(news.name, encode(news))
+
+    def hear_dead(self, news: Dead, now: float) -> None:
+        old = self.table.get(news.name)
+        if old is None or news.incarnation < old.incarnation:
+            return
+        if news.name == self.me.name:
+            self._refute(news.incarnation)
+            return
+        state = _LEFT if news.accuser == news.name else _DEAD
+        if not old.is_present and news.incarnation == old.incarnation and state <= old.state:
+            return
+        if old.is_present and state is _DEAD:
+            self.deaths_count += 1
+        member = _replace(old, incarnation=news.incarnation, state=state)
+        self._change(old, member, now, by=news.accuser)
+        self.news.put(news.name, encode(news))
+
+    def hear_record(self, record: Member, now: float, *, passes_on: bool = True) -> None:
+        """What another has in its table.  It may be old, so nobody is dead on that word alone."""
+        if record.state is _LEFT:
+            self.hear_dead(Dead(record.name, record.incarnation, record.name), now)
+            return
+        if record.state is not _DEAD:
+            alive = Alive(record.name, record.address, record.incarnation, record.meta)
+            self.hear_alive(alive, now, passes_on=passes_on)
+        if record.state is not _ALIVE:  # of one we never heard of this does nothing
+            self.hear_suspect(Suspect(record.name, record.incarnation, self.me.name), now)
+
+    # -- what we say ourselves -----------------------------------------------------------------------
+
+    def accuse(self, name: str, now: float) -> None:
+        """We got no answer from it."""
+        member = self.table.get(name)
+        if member is not None:
+            self.hear_suspect(Suspect(name, member.incarnation, self.me.name), now)
+
+    def say_alive(self) -> None:
+        """Tell everyone that we are here."""
+        me = self.me
+        self.news.put(me.name, encode(Alive(me.name, me.address, me.incarnation, me.meta)))
+
+    def say_changed(self, meta: bytes) -> None:
+        """Tell everyone our new metadata."""
+        self._become(_replace(self.me, incarnation=_above(self.me.incarnation), meta=meta))
+        self.say_alive()
+
+    def say_goodbye(self) -> None:
+        self.is_leaving = True
+        self._become(_replace(self.me, state=_LEFT))
+        self.news.put(self.me.name, encode(Dead(self.me.name, self.me.incarnation, self.me.name)))
+
+    def accusation(self, name: str) -> bytes | None:
+        """What one that is not simply alive should know is said of it, to answer at once."""
+        member = self.table.get(name)
+        if member is None or member.state is _ALIVE:
+            return None
+        if member.state is _SUSPECT:
+            return encode(Suspect(name, member.incarnation, self.me.name))
+        # For one who left it is what it said itself, unless it has come back: then it must know, too.
+        return encode(Dead(name, member.incarnation, self.me.name))
+
+    # -- time ----------------------------------------------------------------------------------------
+
+    def expire(self, now: float) -> None:
+        """Suspects whose time is over are dead; the gone are forgotten some day."""
+        due = self._suspicions_due
+        while due and due[0][0] <= now:
+            _, name = heapq.heappop(due)
+            suspicion = self._suspicions.get(name)
+            if suspicion is None or suspicion.deadline > now:
+                continue  # it was answered; or confirmed or postponed, and is in the heap again
+            member = self.table.get(name)
+            assert member is not None
+            self.hear_dead(Dead(name, member.incarnation, self.me.name), now)
+        while (forget := self.forget_due) is not None and forget <= now:
+            self._forget(next(iter(self._gone_since)))
+
+    def postpone(self, seconds: float) -> None:
+        """We were stopped for so long; nobody's time ran meanwhile."""
+        for suspicion in self._suspicions.values():
+            suspicion.postpone(seconds)
+        self._suspicions_due = [
+            (suspicion.deadline, name) for name, suspicion in self._suspicions.items()
+        ]
+        heapq.heapify(self._suspicions_due)
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    def _hear_of_us(self, news: Alive) -> None:
+        if self.is_leaving or news.incarnation < self.me.incarnation:
+            return
+        if news.address != self.me.address:
+            # Another has our name.  Outbidding it would only make it outbid us.
+            self._out.tell(Conflict(self.me, news.address))
+        elif news.incarnation > self.me.incarnation or news.meta != self.me.meta:
+            self._refute(news.incarnation)  # said by us before a restart
+
+    def _refute(self, accused: int) -> None:
+        if self.is_leaving:
+            return
+        self.refutations_count += 1
+        self.health.note(+1)
+        self._become(_replace(self.me, incarnation=_above(max(accused, self.me.incarnation))))
+        self.say_alive()
+
+    def _become(self, me: Member) -> None:
+        self.me = me
+        self.table.put(me)
+
+    def _suspect(self, name: str, accuser: str, now: float) -> None:
+        settings = self._settings
+        count = self.table.present_count
+        confirmations_max = settings.suspicion_mult - 2
+        if count - 2 < confirmations_max:  # besides us and the suspect
+            confirmations_max = 0
+        min_s = settings.suspicion_min_s(count)
+        suspicion = Suspicion(
+            accuser,
+            confirmations_max=confirmations_max,
+            min_s=min_s,
+            max_s=min_s * settings.suspicion_max_mult,
+            now=now,
+        )
+        self._suspicions[name] = suspicion
+        heapq.heappush(self._suspicions_due, (suspicion.deadline, name))
+
+    def _has_room(self) -> bool:
+        """Whether one more can be known; the one that is gone for longest makes room."""
+        if len(self.table) < self._settings.members_max:
+            return True
+        for name in self._gone_since:
+            self._forget(name)
+            return True
+        return False
+
+    def _is_free(self, member: Member, now: float) -> bool:
+        """Whether another address may take this name."""
+        if member.state is _DEAD:
+            return now - self._gone_since[member.name] > self._settings.reclaim_s
+        return member.state is _LEFT
+
+    def _change(self, old: Member | None, new: Member, now: float, *, by: str) -> None:
+        self.table.put(new)
+        if new.state is not _SUSPECT:
+            self._suspicions.pop(new.name, None)
+        if new.is_present:
+            self._gone_since.pop(new.name, None)
+            self._dead.pop(new.name, None)
+        elif old is None or old.state is not new.state:
+            self._gone_since.pop(new.name, None)
+            self._gone_since[new.name] = now
+            self._dead.pop(new.name, None)
+            if new.state is _DEAD:
+                self._dead[new.name] = None
+        for kind in _kinds_of(old, new):
+            self._out.tell(MemberChange(kind, new, by))
+
+    def _forget(self, name: str) -> None:
+        member = self.table.get(name)
+        assert member is not None
+        self.table.forget(name)
+        del self._gone_since[name]
+        self._dead.pop(name, None)
+        self.news.drop(name)
+        self._out.tell(MemberChange(MemberChangeKind.FORGOTTEN, member))
+
+    def address_of(self, name: str) -> Address | None:
+        member = self.table.get(name)
+        return None if member is None else member.address
+
+
+def _kinds_of(old: Member | None, new: Member) -> Iterator[MemberChangeKind]:
+    if old is not None and old.state is new.state and new.state is not _ALIVE:
+        return  # of a higher incarnation, which is nobody's news
+    if old is not None and old.state is _LEFT and new.state is _DEAD:
+        return  # it came back and died, and we missed both
+    if new.state is _SUSPECT:
+        yield MemberChangeKind.SUSPECTED
+    elif new.state is _DEAD:
+        yield MemberChangeKind.DIED
+    elif new.state is _LEFT:
+        yield MemberChangeKind.LEFT
+    elif old is None or not old.is_present:
+        yield MemberChangeKind.JOINED
+    else:
+        if old.state is _SUSPECT:
+            yield MemberChangeKind.RECOVERED
+        if old.meta != new.meta:
+            yield MemberChangeKind.UPDATED
+
+
+def _above(incarnation: int) -> int:
+    # At the end of the numbers nothing can be refuted any more; honest members need 10**8 years.
+    return min(incarnation + 1, INCARNATION_MAX - 1)

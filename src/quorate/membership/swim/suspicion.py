@@ -1,0 +1,59 @@
+"""How long a suspect has to say that it is alive: long while one member doubts it, short when many do.
+
+Lifeguard's rule.  With c confirmations of k, the time is
+
+    max - (max - min) * log(c + 1) / log(k + 1)
+
+so the first confirmations weigh most.  A member whose own network is broken suspects everyone, and
+nobody confirms it: its suspects get the longest time, in which its own doubt can grow.
+"""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["Suspicion"]
+
+
+class Suspicion:
+    """One suspect, as one member sees it.
+
+    >>> doubt = Suspicion("a", confirmations_max=2, min_s=4.0, max_s=24.0, now=100.0)
+    >>> doubt.deadline
+    124.0
+    >>> doubt.confirm("a"), doubt.confirm("b"), doubt.confirm("b"), doubt.confirm("c")
+    (False, True, False, True)
+    >>> doubt.deadline
+    104.0
+    """
+
+    __slots__ = ("_accusers", "_confirmations_max", "_max_s", "_min_s", "_since", "deadline")
+
+    def __init__(
+        self, accuser: str, *, confirmations_max: int, min_s: float, max_s: float, now: float
+    ) -> None:
+        self._accusers = {accuser}
+        self._confirmations_max = confirmations_max
+        self._min_s, self._max_s = min_s, max_s
+        self._since = now
+        # With nobody to confirm it, waiting for confirmations would only be slow.
+        self.deadline = now + (max_s if confirmations_max > 0 else min_s)
+
+    @property
+    def confirmations(self) -> int:
+        """How many besides the first suspect it."""
+        return len(self._accusers) - 1
+
+    def confirm(self, accuser: str) -> bool:
+        """Another suspects it too.  Whether that is news: each counts once, and only so many."""
+        if self.confirmations >= self._confirmations_max or accuser in self._accusers:
+            return False
+        self._accusers.add(accuser)
+        part = math.log(self.confirmations + 1) / math.log(self._confirmations_max + 1)
+        self.deadline = self._since + max(self._min_s, self._max_s - part * (self._max_s - self._min_s))
+        return True
+
+    def postpone(self, seconds: float) -> None:
+        """We were not here for so long: the suspect could not have told us."""
+        self._since += seconds
+        self.deadline += seconds
