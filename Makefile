@@ -39,7 +39,7 @@ test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hund
 
 soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
 	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential tests/recipes \
-		tests/fencing $(ARGS)
+		tests/fencing tests/membership $(ARGS)
 
 bench: $(VENV)/.bench tools  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
 	@$(BIN)/python -m bench $(ARGS)

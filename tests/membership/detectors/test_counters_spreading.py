@@ -11,6 +11,8 @@ from tests.membership.detectors.network import Network
 APPEARED, SUSPECTED = HeartbeatChangeKind.APPEARED, HeartbeatChangeKind.SUSPECTED
 RESTARTED, FORGOTTEN = HeartbeatChangeKind.RESTARTED, HeartbeatChangeKind.FORGOTTEN
 
+pytestmark = pytest.mark.faults
+
 SEEDS = range(rounds(8, 300))
 FAIL_S = 30.0
 

@@ -14,6 +14,8 @@ from tests.faults.scale import rounds
 from tests.membership.elections.schedules import CHAOS_S, Run, seeds
 
 KINDS = (Bully, Ring, CollectingRing)
+pytestmark = pytest.mark.faults
+
 CHUNKS = rounds(1, 20)
 CHUNK_SIZE = rounds(80, 250)
 

@@ -19,6 +19,8 @@ from quorate.membership.simulator import Heal, OneWay
 from tests.faults.scale import rounds
 from tests.membership.elections.schedules import CHAOS_S, Run, Watched, seeds
 
+pytestmark = pytest.mark.faults
+
 CHUNKS = rounds(1, 20)
 CHUNK_SIZE = rounds(80, 250)
 SETTLED_S = CHAOS_S + 20.0
