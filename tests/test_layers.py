@@ -99,6 +99,7 @@ PURE = (
     "faces.etcd.json_codec",
     "redlock.quorum",
     "membership.machine",
+    "membership.decoding",
     "membership.model",
     "membership.settings",
     "membership.swim",
@@ -106,6 +107,11 @@ PURE = (
     "membership.detectors",
     "membership.elections",
     "membership.simulator",
+    "membership.runtime.envelope",
+    "membership.runtime.drops",
+    "membership.runtime.replay",
+    "membership.runtime.frames",
+    "membership.runtime.keyring",
 )
 DOES_IO = {
     "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue",
@@ -141,9 +147,9 @@ def assert_pure(module: str) -> None:
     assert not wrong, f"{module} decides things, so it takes time and bytes as arguments"
 
 
-# These re-export lazily, for which they need a `__getattr__`: the package itself, and what pytest loads
-# with every run.
-LAZY = ("__init__", "testing")
+# These re-export lazily, for which they need a `__getattr__`: the package itself, what pytest loads
+# with every run, and membership, whose cores are of use without its sockets.
+LAZY = ("__init__", "membership", "testing")
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ server, should not wait for an engine to load.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quorate import fencing as fencing
+    from quorate import membership as membership
     from quorate import redlock as redlock
     from quorate import sync as sync
     from quorate import testing as testing
     from quorate.public import *  # noqa: F403
 
-_MODULES = ("fencing", "redlock", "sync", "testing")
+_MODULES = ("fencing", "membership", "redlock", "sync", "testing")
 
 __version__ = "0.1.0"
 

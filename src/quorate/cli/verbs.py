@@ -40,6 +40,11 @@ _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "elect": ("elect", "Run a command while being the leader."),
         "lease": ("lease", "Grant, keep and end leases."),
     },
+    "Membership": {
+        "agent": ("agent", "Join a cluster of agents, and stay."),
+        "members": ("members", "Who is in an agent's cluster."),
+        "simulate": ("simulate", "Watch a simulated cluster fail and heal."),
+    },
     "Upkeep": {
         "compact": ("compact", "Forget old history."),
         "snapshot": ("snapshot", "Copy a running store into a file."),

@@ -1,0 +1,102 @@
+"""When each member was last heard from directly, and how surprising its silence is.
+
+SWIM decides who is dead; this only watches, for people.  Every packet that comes straight from a member
+is a heartbeat of it.  How often that is depends on the size of the cluster, and it comes at random, so
+each member has a phi detector of the exponential kind that learns its own rhythm.
+
+Invariants
+    * At most `members_max` detectors are kept.  Beyond, the one that was heard longest ago is let go
+      of; it begins anew when its member is heard again.
+    * What comes from an address where no member is known to be is not counted.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import msgspec
+
+from quorate.membership.detectors.phi import PhiDetector, PhiSettings
+from quorate.membership.machine import Address
+
+__all__ = ["HEARD_MAX", "Heard", "Hearing"]
+
+HEARD_MAX = 4_096
+_WINDOW_MAX = 50
+
+
+class Heard(msgspec.Struct, frozen=True, gc=False):
+    """How long ago a member was heard from, and how surprising that is: 8 is one time in 10**8."""
+
+    ago_s: float
+    phi: float
+
+
+class _Ear:
+    __slots__ = ("detector", "last")
+
+    def __init__(self, settings: PhiSettings) -> None:
+        self.detector = PhiDetector(settings)
+        self.last = 0.0
+
+
+class Hearing:
+    """Who was heard when.
+
+    >>> hearing = Hearing(probe_interval_s=1.0)
+    >>> hearing.know("a", "10.0.0.1:7946")
+    >>> hearing.packet_from("10.0.0.1:7946", 5.0)
+    >>> hearing.heard("a", 7.0).ago_s, hearing.heard("b", 7.0)
+    (2.0, None)
+    """
+
+    def __init__(self, *, probe_interval_s: float, members_max: int = HEARD_MAX) -> None:
+        self._probe_interval_s, self._members_max = probe_interval_s, members_max
+        self._names: dict[Address, str] = {}
+        self._addresses: dict[str, Address] = {}
+        self._ears: OrderedDict[str, _Ear] = OrderedDict()  # the one heard longest ago is first
+
+    def __len__(self) -> int:
+        return len(self._ears)
+
+    def know(self, name: str, address: Address) -> None:
+        """A member is at this address now; what was learnt of another life of it does not count."""
+        self.forget(name)
+        self._names[address] = name
+        self._addresses[name] = address
+
+    def forget(self, name: str) -> None:
+        self._ears.pop(name, None)
+        address = self._addresses.pop(name, None)
+        if address is not None and self._names.get(address) == name:
+            del self._names[address]
+
+    def packet_from(self, address: Address, now: float) -> None:
+        """Something that could be believed came from there."""
+        name = self._names.get(address)
+        if name is None:
+            return
+        ear = self._ears.get(name)
+        if ear is None:
+            ear = self._ears[name] = _Ear(self._settings())
+            if len(self._ears) > self._members_max:
+                self._ears.popitem(last=False)
+        self._ears.move_to_end(name)
+        ear.last = now
+        ear.detector.heartbeat(now)
+
+    def heard(self, name: str, now: float) -> Heard | None:
+        """None if it was not heard from directly, or so long ago that nothing is kept of it."""
+        ear = self._ears.get(name)
+        return None if ear is None else Heard(now - ear.last, ear.detector.level(now))
+
+    def _settings(self) -> PhiSettings:
+        # Each member probes one other in an interval and answers those who probe it: of a given one
+        # something comes twice in as many intervals as there are others.
+        others = max(1, len(self._addresses))
+        return PhiSettings(
+            first_interval_s=self._probe_interval_s * max(1.0, others / 2),
+            window_max=_WINDOW_MAX,
+            acceptable_pause_s=self._probe_interval_s,
+            distribution="exponential",
+        )
