@@ -1,4 +1,4 @@
-"""A machine that notes what happens to it and does what it is told, and a peer that is nothing but sockets."""
+"""A machine that notes what happens to it and does what it is told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from quorate.errors import ProtocolError
 from quorate.membership.machine import Address, Effect, Tell
 
-__all__ = ["Recorder", "eventually"]
+__all__ = ["REFUSED", "Recorder"]
 
 REFUSED = b"nonsense"
 
@@ -54,10 +54,3 @@ class Recorder:
 
     def unreachable(self, to: Address, now: float) -> list[Effect]:
         return [Tell(("unreachable", to))]
-
-
-async def eventually(condition: Callable[[], bool]) -> None:
-    """For what only counters show."""
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.001)

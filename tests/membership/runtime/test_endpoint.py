@@ -21,7 +21,8 @@ from quorate.membership.runtime.endpoint import PACKETS_PER_TURN, Endpoint, open
 from quorate.membership.runtime.envelope import Envelope, EnvelopeSettings, Kind
 from quorate.membership.runtime.keyring import KeyRing, generate_key
 from quorate.membership.runtime.sockets import bind_pair
-from tests.membership.runtime.recorder import REFUSED, Recorder, eventually
+from tests.membership.runtime.recorder import REFUSED, Recorder
+from tests.support.asking import until
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -79,7 +80,7 @@ async def test_a_channel_without_a_machine_is_counted() -> None:
     async with open_endpoint() as a, open_endpoint() as b:
         attached(a, 1)
         a.call(1, does(SendPacket(b.address, b"x"), SendStream(b.address, b"x")))
-        await eventually(lambda: b.statistics().dropped == {"unknown channel": 2})
+        await until(lambda: b.statistics().dropped == {"unknown channel": 2})
 
 
 async def test_what_a_machine_refuses_is_counted_and_nothing_else_happens() -> None:
@@ -104,7 +105,7 @@ async def test_members_of_differently_labelled_or_keyed_clusters_do_not_hear_eac
                         one.call(
                             0, does(SendPacket(other.address, b"x"), SendStream(other.address, b"x"))
                         )
-            await eventually(lambda: all(len(each.log) == 2 for each in machines.values()))
+            await until(lambda: all(len(each.log) == 2 for each in machines.values()))
             for machine in machines.values():
                 assert {event[0] for event in machine.log} == {"unreachable"}
             assert plain.statistics().dropped == {"wrong key": 2, "wrong label": 2}
@@ -122,7 +123,7 @@ async def test_a_recorded_packet_works_once() -> None:
         with plain_socket(endpoint) as stranger:
             for _ in range(3):
                 stranger.send(sealed)
-            await eventually(lambda: endpoint.statistics().packets_in == 3)
+            await until(lambda: endpoint.statistics().packets_in == 3)
         assert len(machine.log) == 1
         assert endpoint.statistics().dropped == {"replayed": 2}
 
@@ -164,7 +165,7 @@ async def test_the_log_has_one_line_per_reason_in_ten_seconds(
                 for _ in range(50):
                     stranger.send(b"rubbish")
                     stranger.send(b"\xd7 from the future")
-                await eventually(lambda: endpoint.statistics().packets_in == 100 * round_count)  # noqa: B023
+                await until(lambda: endpoint.statistics().packets_in == 100 * round_count)  # noqa: B023
                 assert len(caplog.records) == 2 * round_count
                 clock.jump(10.0)
         assert "51 so far" in caplog.text
@@ -355,7 +356,7 @@ async def test_on_unreachable_is_told_why() -> None:
         gone = await bind_pair("127.0.0.1:0")
         gone.close()
         endpoint.call(0, does(SendStream(gone.bound, b"x")))
-        await eventually(lambda: bool(reasons))
+        await until(lambda: bool(reasons))
         assert reasons[0][0] == gone.bound
         assert "refused" in reasons[0][1].lower()
         assert machine.log == [("unreachable", gone.bound)]

@@ -25,7 +25,8 @@ from quorate.membership.runtime.envelope import (
 )
 from quorate.membership.runtime.frames import FrameReader, frame
 from quorate.membership.runtime.keyring import KeyRing, generate_key
-from tests.membership.runtime.recorder import Recorder, eventually
+from tests.membership.runtime.recorder import Recorder
+from tests.support.asking import until
 
 ENVELOPE = Envelope(entropy=os.urandom)
 
@@ -134,7 +135,7 @@ async def test_messages_arrive_in_order_and_answers_come_back_on_the_same_connec
             assert await other.next() == ("stream", b"%d" % number, a.address)
             assert await machine.next() == ("stream", b"re: %d" % number, b.address)
         for one in (a, b):
-            await eventually(lambda: one._streams.outgoing_bytes == 0)  # noqa: B023
+            await until(lambda: one._streams.outgoing_bytes == 0)  # noqa: B023
             counts = one.statistics()
             assert counts.connections_in + counts.connections_out == 1
             assert (counts.messages_in, counts.messages_out, counts.undelivered) == (100, 100, 0)
@@ -192,7 +193,7 @@ async def test_a_peer_that_was_restarted_is_dialled_anew() -> None:
             other = attached(b)
             a.call(0, does(SendStream(b.address, b"one")))
             await other.next()
-        await eventually(lambda: a._streams.connections_count == 0)
+        await until(lambda: a._streams.connections_count == 0)
         async with open_endpoint(b.address) as again:
             other = attached(again)
             a.call(0, does(SendStream(b.address, b"two")))
@@ -211,7 +212,7 @@ async def test_a_message_without_acknowledgement_is_undelivered_in_time(clock: M
             (0, b"not taken"),
         ]
         stranger.write(ack(1))
-        await eventually(lambda: endpoint._streams.outgoing_bytes == len(b"not taken"))
+        await until(lambda: endpoint._streams.outgoing_bytes == len(b"not taken"))
         await clock.advance(9.9)
         assert machine.log == []
         await clock.advance(1.2)
@@ -374,7 +375,7 @@ async def test_acknowledgements_do_not_pile_up_for_who_does_not_read_them() -> N
         sent = endpoint.statistics().stream_bytes_out
         for number in range(2, 10):
             stranger.write(framed(b"x"))
-            await eventually(lambda: len(machine.log) == number)  # noqa: B023
+            await until(lambda: len(machine.log) == number)  # noqa: B023
         assert endpoint.statistics().stream_bytes_out == sent
         connection.resume_writing()
         counts = [(await stranger.payload())[1][1:] for _ in range(2)]
@@ -392,8 +393,8 @@ async def test_who_says_too_little_is_cut_off_in_time(begin: bytes, clock: Manua
         attached(endpoint)
         async with dialled(endpoint) as stranger:
             stranger.write(begin)
-            await eventually(lambda: endpoint.statistics().stream_bytes_in == len(begin))
-            await eventually(lambda: endpoint._streams.connections_count == 1)
+            await until(lambda: endpoint.statistics().stream_bytes_in == len(begin))
+            await until(lambda: endpoint._streams.connections_count == 1)
             await clock.advance(9.9)
             assert endpoint._streams.connections_count == 1
             await clock.advance(1.2)
@@ -412,7 +413,7 @@ async def test_one_byte_now_and_then_does_not_hold_a_connection(clock: ManualClo
                 if endpoint.statistics().dropped:
                     break
                 stranger.write(slow[at : at + 1])
-                await eventually(lambda: endpoint.statistics().stream_bytes_in == len(hello()) + at + 1)  # noqa: B023
+                await until(lambda: endpoint.statistics().stream_bytes_in == len(hello()) + at + 1)  # noqa: B023
                 await clock.advance(1.0)
             assert endpoint.statistics().dropped == {"slow": 1}
 
@@ -425,7 +426,7 @@ async def test_each_frame_has_its_own_time(clock: ManualClock) -> None:
             slow = framed(b"x" * 50)
             stranger.write(slow[:-1])
             for _ in range(4):
-                await eventually(lambda: endpoint._streams.gathered_bytes == len(slow) - 1)
+                await until(lambda: endpoint._streams.gathered_bytes == len(slow) - 1)
                 await clock.advance(6.0)
                 stranger.write(slow[-1:] + slow[:-1])
                 assert await machine.next() == ("stream", b"x" * 50, "127.0.0.1:9")
@@ -438,12 +439,12 @@ async def test_idle_connections_are_closed_by_who_opened_them(clock: ManualClock
         other = attached(b)
         a.call(0, does(SendStream(b.address, b"x")))
         await other.next()
-        await eventually(lambda: a._streams.outgoing_bytes == 0)
+        await until(lambda: a._streams.outgoing_bytes == 0)
         await clock.advance(14.0)
         assert (a._streams.connections_count, b._streams.connections_count) == (1, 1)
         await clock.advance(2.0)
         assert a._streams.connections_count == 0
-        await eventually(lambda: b._streams.connections_count == 0)
+        await until(lambda: b._streams.connections_count == 0)
         assert a.statistics().dropped == b.statistics().dropped == {}
 
 
@@ -478,14 +479,14 @@ async def test_connections_beyond_the_bound_are_closed_and_counted(bound: str) -
     async with open_endpoint(streams=StreamSettings(**{bound: 2})) as endpoint:
         machine = attached(endpoint)
         async with dialled(endpoint) as one, dialled(endpoint) as two:
-            await eventually(lambda: endpoint._streams.connections_count == 2)
+            await until(lambda: endpoint._streams.connections_count == 2)
             async with dialled(endpoint) as three:
                 await three.wait_closed()
             assert endpoint.statistics().dropped == {"rate": 1}
             for number, stranger in enumerate((one, two)):
                 stranger.write(hello(f"127.0.0.1:{number + 1}") + framed(b"x"))
                 assert await machine.next() == ("stream", b"x", f"127.0.0.1:{number + 1}")
-        await eventually(lambda: endpoint._streams.connections_count == 0)
+        await until(lambda: endpoint._streams.connections_count == 0)
         async with dialled(endpoint) as again:
             again.write(hello() + framed(b"y"))
             assert await machine.next() == ("stream", b"y", "127.0.0.1:9")
@@ -496,7 +497,7 @@ async def test_one_host_cannot_take_the_places_of_others() -> None:
     async with open_endpoint("0.0.0.0:0", advertise="127.0.0.1:0", streams=settings) as endpoint:
         machine = attached(endpoint)
         async with dialled(endpoint), dialled(endpoint), open_endpoint("127.0.0.3:0") as other:
-            await eventually(lambda: endpoint._streams.connections_count == 2)
+            await until(lambda: endpoint._streams.connections_count == 2)
             attached(other)
             other.call(0, does(SendStream(endpoint.address, b"x")))
             assert await machine.next() == ("stream", b"x", other.address)
@@ -509,12 +510,12 @@ async def test_half_received_frames_are_bounded_over_all_connections() -> None:
         half = (200_000).to_bytes(4, "big") + bytes(60_000)
         async with dialled(endpoint) as one, dialled(endpoint) as two:
             one.write(hello("127.0.0.1:1") + half)
-            await eventually(lambda: endpoint._streams.gathered_bytes == len(half))
+            await until(lambda: endpoint._streams.gathered_bytes == len(half))
             two.write(hello("127.0.0.1:2") + half)
             await two.wait_closed()
             assert endpoint.statistics().dropped == {"rate": 1}
             assert endpoint._streams.gathered_bytes == len(half)
-        await eventually(lambda: endpoint._streams.gathered_bytes == 0)
+        await until(lambda: endpoint._streams.gathered_bytes == 0)
 
 
 async def test_the_connection_that_was_idle_longest_makes_room(clock: ManualClock) -> None:
@@ -527,7 +528,7 @@ async def test_the_connection_that_was_idle_longest_makes_room(clock: ManualCloc
             heard = attached(other)
             a.call(0, does(SendStream(other.address, b"x")))
             await heard.next()
-            await eventually(lambda: a._streams.outgoing_bytes == 0)
+            await until(lambda: a._streams.outgoing_bytes == 0)
             clock.jump(0.1)
         assert list(a._streams._dialled) == [others[1].address, others[2].address]
         assert machine.log == []
@@ -552,7 +553,7 @@ async def test_what_waits_to_be_delivered_is_bounded() -> None:
         for _ in range(3):
             await stranger.payload()
         stranger.write(ack(2))
-        await eventually(lambda: endpoint._streams.outgoing_bytes == 0)
+        await until(lambda: endpoint._streams.outgoing_bytes == 0)
         assert machine.heard.empty()
 
 

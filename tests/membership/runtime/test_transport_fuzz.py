@@ -26,7 +26,8 @@ from quorate.membership.runtime.envelope import (
 )
 from quorate.membership.runtime.frames import FrameReader, frame
 from quorate.membership.runtime.keyring import KeyRing
-from tests.membership.runtime.recorder import Recorder, eventually
+from tests.membership.runtime.recorder import Recorder
+from tests.support.asking import until
 from tests.support.profiles import examples
 
 KEY, OTHER_KEY = b"k" * 16, b"o" * 16
@@ -142,13 +143,13 @@ async def test_rubbish_packets_change_nothing(key: bytes | None, seed: int) -> N
                 for data in (rubbish(rng) for _ in range(30)):
                     stranger.send(data)
                     sent += 1
-                await eventually(lambda: b.statistics().packets_in == sent)  # noqa: B023
+                await until(lambda: b.statistics().packets_in == sent)  # noqa: B023
         told = len(other.log)  # without a key, rubbish may look right; with one it cannot
         assert told == 0 if key else told <= sent
         counts = b.statistics()
         assert counts.dropped_count + told == sent, f"seed {seed}"
         a.call(0, lambda now: [SendPacket(b.address, b"still"), SendStream(b.address, b"here")])
-        await eventually(lambda: {event[1] for event in other.log[told:]} == {b"still", b"here"})
+        await until(lambda: {event[1] for event in other.log[told:]} == {b"still", b"here"})
         assert machine.log == []
         assert not b.is_stopped
 
@@ -172,13 +173,13 @@ async def test_rubbish_on_streams_changes_nothing(key: bytes | None, seed: int) 
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
-        await eventually(lambda: b._streams.connections_count == 0)
+        await until(lambda: b._streams.connections_count == 0)
         assert b._streams.gathered_bytes == b._streams.outgoing_bytes == 0, f"seed {seed}"
         if key is not None:
             assert other.log == []
         assert b.statistics().dropped_count > 10
         a.call(0, lambda now: [SendStream(b.address, b"still here")])
-        await eventually(lambda: ("stream", b"still here", a.address) in other.log)
+        await until(lambda: ("stream", b"still here", a.address) in other.log)
         assert not b.is_stopped
 
 
