@@ -16,6 +16,8 @@ __all__ = ["META_BYTES_MAX", "NAME_BYTES_MAX", "SwimSettings"]
 
 NAME_BYTES_MAX = 128
 META_BYTES_MAX = 512
+# All that a member says of itself fits, with an address of 270 bytes and what is around them.
+_PACKET_BYTES_MIN = 320 + NAME_BYTES_MAX + META_BYTES_MAX
 
 
 class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,8 +77,10 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
                 f"probe_timeout_s ({self.probe_timeout_s}) must be less than probe_interval_s "
                 f"({self.probe_interval_s}): the rest of the interval is for asking others"
             )
-        if self.packet_bytes_max < 256 + NAME_BYTES_MAX + META_BYTES_MAX:
-            raise InvalidRequest(f"packet_bytes_max must be at least 896, not {self.packet_bytes_max}")
+        if self.packet_bytes_max < _PACKET_BYTES_MIN:
+            raise InvalidRequest(
+                f"packet_bytes_max must be at least {_PACKET_BYTES_MIN}, not {self.packet_bytes_max}"
+            )
         for name in ("helpers", "health_max"):
             if getattr(self, name) < 0:
                 raise InvalidRequest(f"{name} must not be negative, not {getattr(self, name)}")

@@ -20,8 +20,9 @@ from tests.unit.cli.conftest import QUORATE
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 VERBS = [
-    "backup", "bench", "cell", "compact", "del", "doctor", "elect", "get", "history", "lease", "lock",
-    "ls", "put", "restore", "serve", "snapshot", "status", "txn", "watch",
+    "agent", "backup", "bench", "cell", "compact", "del", "doctor", "elect", "get", "history", "lease",
+    "lock", "ls", "members", "put", "restore", "serve", "simulate", "snapshot", "status", "txn",
+    "watch",
 ]  # fmt: skip
 CODES = ["0", "1", "2", "3", "4", "5", "124", "127", "130"]
 

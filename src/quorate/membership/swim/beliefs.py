@@ -8,7 +8,8 @@ that a member announces itself is a goodbye.
 Invariants
     * The incarnation known of a name never goes down, until the name is forgotten.
     * We are never suspect or dead to ourselves.
-    * Every change is told, and passed on, exactly once.
+    * Every change is told, and passed on, exactly once; but a goodbye is passed on again when it turns
+      out that someone missed it.
     * A name belongs to one address; another gets it when the first left, or is dead for `reclaim_s`.
 """
 
@@ -19,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
+from quorate.errors import InvalidRequest
 from quorate.membership.machine import Address
 from quorate.membership.model import (
     Conflict,
@@ -27,10 +29,17 @@ from quorate.membership.model import (
     MemberChangeKind,
     MemberState,
 )
-from quorate.membership.settings import SwimSettings
+from quorate.membership.settings import NAME_BYTES_MAX, SwimSettings
 from quorate.membership.swim.broadcasts import Broadcasts
 from quorate.membership.swim.health import LocalHealth
-from quorate.membership.swim.messages import INCARNATION_MAX, Alive, Dead, Suspect, encode
+from quorate.membership.swim.messages import (
+    ADDRESS_CHARS_MAX,
+    INCARNATION_MAX,
+    Alive,
+    Dead,
+    Suspect,
+    encode,
+)
 from quorate.membership.swim.outbox import Outbox
 from quorate.membership.swim.suspicion import Suspicion
 from quorate.membership.swim.table import MemberTable
@@ -60,6 +69,10 @@ class Beliefs:
         else:
             self.table = MemberTable(me.name, members)
         self.table.put(me)
+        if len(self.table) > self.table.present_count:
+            raise InvalidRequest(
+                f"{me.name} is to start with members that are dead or left: give those who are present"
+            )
         self.refutations_count = self.suspicions_count = self.deaths_count = 0
         self.turned_away_count = 0
         self._settings = settings
@@ -115,12 +128,12 @@ class Beliefs:
             return
         old = self.table.get(news.name)
         if old is None:
-            if not self._has_room():
+            if not _is_short(news) or not self._has_room():
                 self.turned_away_count += 1
                 return
         elif news.incarnation <= old.incarnation:
             return
-        elif news.address != old.address and not self._is_free(old, now):
+        elif news.address != old.address and not (_is_short(news) and self._is_free(old, now)):
             self._out.tell(Conflict(old, news.address))
             return
         member = Member(news.name, news.address, news.incarnation, _ALIVE, news.meta)
@@ -142,6 +155,7 @@ class Beliefs:
                 self.news.put(news.name, encode(news))
             return
         if not old.is_present:
+            self._repeat_goodbye(old, news.incarnation)
             return
         # Of a higher incarnation it is a new suspicion: it answered the one we know of.
         self.suspicions_count += 1
@@ -159,6 +173,8 @@ class Beliefs:
             return
         state = _LEFT if news.accuser == news.name else _DEAD
         if not old.is_present and news.incarnation == old.incarnation and state <= old.state:
+            if state is _DEAD:
+                self._repeat_goodbye(old, news.incarnation)
             return
         if old.is_present and state is _DEAD:
             self.deaths_count += 1
@@ -226,10 +242,10 @@ class Beliefs:
         while (forget := self.forget_due) is not None and forget <= now:
             self._forget(next(iter(self._gone_since)))
 
-    def postpone(self, seconds: float) -> None:
-        """We were stopped for so long; nobody's time ran meanwhile."""
+    def postpone(self, seconds: float, at_least: float) -> None:
+        """We were stopped for so long; nobody's time ran meanwhile, nor is it over before then."""
         for suspicion in self._suspicions.values():
-            suspicion.postpone(seconds)
+            suspicion.postpone(seconds, at_least)
         self._suspicions_due = [
             (suspicion.deadline, name) for name, suspicion in self._suspicions.items()
         ]
@@ -253,6 +269,11 @@ class Beliefs:
         self.health.note(+1)
         self._become(_replace(self.me, incarnation=_above(max(accused, self.me.incarnation))))
         self.say_alive()
+
+    def _repeat_goodbye(self, member: Member, accused: int) -> None:
+        """Someone looks for one who left, so it missed that: gossip reaches almost everyone."""
+        if member.state is _LEFT and member.incarnation == accused and member.name not in self.news:
+            self.news.put(member.name, encode(Dead(member.name, member.incarnation, member.name)))
 
     def _become(self, me: Member) -> None:
         self.me = me
@@ -338,6 +359,13 @@ def _kinds_of(old: Member | None, new: Member) -> Iterator[MemberChangeKind]:
             yield MemberChangeKind.RECOVERED
         if old.meta != new.meta:
             yield MemberChangeKind.UPDATED
+
+
+def _is_short(news: Alive) -> bool:
+    # Messages are bounded in characters, packets in bytes: longer than this, one that is to probe it
+    # might not fit.
+    name_bytes, address_bytes = len(news.name.encode()), len(news.address.encode())
+    return name_bytes <= NAME_BYTES_MAX and address_bytes <= ADDRESS_CHARS_MAX
 
 
 def _above(incarnation: int) -> int:

@@ -61,7 +61,8 @@ class SwimStatistics(msgspec.Struct, frozen=True):
     """What one member did since it started.
 
     streams_only: probes that only a reliable message got through for: datagrams are lost on that way.
-    turned_away: newcomers beyond `members_max`.  news_dropped: updates beyond `updates_max`.
+    turned_away: newcomers beyond `members_max`, or whose name or address is too long in bytes.
+    news_dropped: updates beyond `updates_max`.
     differences: comparisons of whole tables that found one.  pauses: how often we were stopped.
     """
 
@@ -241,13 +242,16 @@ class Swim:
             # We were stopped, or starved: answers may be waiting, and nobody's silence was theirs.
             self._pauses_count += 1
             self._beliefs.health.note(+1)
-            self._beliefs.postpone(late_s)
-            self._prober.postpone(late_s)
+            # Whatever waits to be read is read before anyone's time is over.
+            read_by = now + self._settings.probe_timeout_s
+            self._beliefs.postpone(late_s, read_by)
+            self._prober.postpone(late_s, read_by)
         self._beliefs.expire(now)
         self._prober.tick(now)
         self._reconciler.tick(now)
         if self._packing.has_news and self._gossip_due <= now:
             self._gossip(now)
+        self.next_due = now  # all that was overdue is done
         return self._done(now)
 
     def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:
@@ -307,21 +311,23 @@ class Swim:
 
     def _gossip(self, now: float) -> None:
         self._gossiped_at = now
-        table, rng = self._beliefs.table, self._rng
-        listeners = table.some(self._settings.gossip_fanout, rng, lambda _: True)
-        dead = self._beliefs.recently_dead(now)
-        if dead:  # each in its turn, as often as any other
-            share = len(dead) / (len(dead) + self._beliefs.others_count)
-            listeners = [rng.choice(dead) if rng.random() < share else each for each in listeners]
-        for member in listeners:
+        beliefs, rng, fanout = self._beliefs, self._rng, self._settings.gossip_fanout
+        for member in beliefs.table.some(fanout, rng, lambda _: True):
             if not self._packing.send_news(member.address):
-                return
+                break
+        dead = beliefs.recently_dead(now)
+        # Each as often as any other, but only of itself, so that it can object: news that went to the
+        # dead would be missed by the living, in small clusters by all of them.
+        if dead and rng.random() < fanout * len(dead) / (len(dead) + beliefs.others_count):
+            self._packing.send_accusation(rng.choice(dead))
 
     def _hear_shout(self, shout: Shout) -> None:
         if shout.origin == self.name or (shout.origin, shout.number) in self._shouts_heard:
             return
         self._remember(shout)
-        self._packing.shouts.put(f"{shout.origin}:{shout.number}", encode(shout))
+        data = encode(shout)
+        if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:  # else it would wait for ever
+            self._packing.shouts.put(f"{shout.origin}:{shout.number}", data)
         self._out.tell(Message(shout.origin, shout.payload, is_broadcast=True))
 
     def _remember(self, shout: Shout) -> None:
@@ -345,7 +351,10 @@ class Swim:
             due = forget
         if self._packing.has_news and beliefs.others_count:
             due = min(due, max(self._gossip_due, now))
-        self.next_due = due
+        # A confirmation can move a deadline into the past: then it is due now, and we are not late.
+        # What was overdue before stays so, or a pause after which packets are read first would go
+        # unnoticed.
+        self.next_due = max(due, min(self.next_due, now))
         return self._out.take()
 
 

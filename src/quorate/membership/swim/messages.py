@@ -16,6 +16,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from quorate.errors import ProtocolError
+from quorate.membership.decoding import UNREADABLE
 from quorate.membership.machine import Address
 from quorate.membership.model import Member, MemberState
 from quorate.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX
@@ -198,14 +199,14 @@ def compose(pieces: list[bytes]) -> bytes:
 def decode_packet(data: bytes) -> list[PacketMessage]:
     try:
         return _packet_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"not a packet of this protocol: {error}") from error
 
 
 def decode_stream(data: bytes) -> StreamMessage:
     try:
         return _stream_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise ProtocolError(f"not a stream message of this protocol: {error}") from error
 
 

@@ -33,6 +33,5 @@ class Outbox:
 
     def take(self) -> list[Effect]:
         effects = self._effects
-        if effects:
-            self._effects = []
+        self._effects = []  # even if it was empty: what the caller adds to its list is not ours
         return effects

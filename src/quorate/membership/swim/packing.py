@@ -8,6 +8,7 @@ Invariants
 from __future__ import annotations
 
 from quorate.membership.machine import Address
+from quorate.membership.model import Member
 from quorate.membership.settings import SwimSettings
 from quorate.membership.swim.beliefs import Beliefs
 from quorate.membership.swim.broadcasts import Broadcasts
@@ -45,6 +46,12 @@ class Packing:
         if pieces:
             self._out.packet(to, compose(pieces))
         return bool(pieces)
+
+    def send_accusation(self, member: Member) -> None:
+        """Send it nothing but what is said of it; no news counts as sent."""
+        accusation = self._beliefs.accusation(member.name)
+        if accusation is not None:
+            self._out.packet(member.address, compose([accusation]))
 
     def _news(self, room: int) -> list[bytes]:
         count = self._beliefs.table.present_count

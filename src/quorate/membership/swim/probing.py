@@ -103,9 +103,6 @@ class Prober:
     def rtt_s(self, name: str) -> float | None:
         return self._rtts_s.get(name)
 
-    def forget(self, name: str) -> None:
-        self._rtts_s.pop(name, None)
-
     def start(self, now: float) -> None:
         # At a moment of its own, or clusters that are started together would probe in step.
         self._next_at = now + self._rng.random() * self._settings.probe_interval_s
@@ -114,13 +111,13 @@ class Prober:
         """We leave: no more probes of our own."""
         self._probe, self._next_at = None, float("inf")
 
-    def postpone(self, seconds: float) -> None:
-        """We were stopped for so long; the answer may be waiting to be read."""
+    def postpone(self, seconds: float, at_least: float) -> None:
+        """We were stopped for so long; the answer may be waiting to be read, until `at_least`."""
         probe = self._probe
         if probe is not None:
-            probe.end_by += seconds
+            probe.end_by = max(probe.end_by + seconds, at_least)
             if probe.answer_by is not None:
-                probe.answer_by += seconds
+                probe.answer_by = max(probe.answer_by + seconds, at_least)
 
     def tick(self, now: float) -> None:
         self._send_nacks(now)
@@ -168,7 +165,7 @@ class Prober:
 
     def hear_request(self, request: PingRequest, sender: Address, now: float) -> None:
         self._drop_old_relays(now)
-        if len(self._relays) >= _RELAYS_MAX:
+        if max(len(self._relays), len(self._nacks_due)) >= _RELAYS_MAX:
             return
         relay = Relay(self._next_seq(), sender, request, now + self._settings.probe_timeout_s)
         self._relays[relay.seq] = relay
@@ -260,3 +257,6 @@ class Prober:
     def _note_rtt(self, name: str, rtt_s: float) -> None:
         before = self._rtts_s.get(name)
         self._rtts_s[name] = rtt_s if before is None else before + _RTT_WEIGHT * (rtt_s - before)
+        members = self._beliefs.table.members
+        if len(self._rtts_s) > len(members):  # some were forgotten
+            self._rtts_s = {name: rtt_s for name, rtt_s in self._rtts_s.items() if name in members}

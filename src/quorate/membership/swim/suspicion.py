@@ -53,7 +53,7 @@ class Suspicion:
         self.deadline = self._since + max(self._min_s, self._max_s - part * (self._max_s - self._min_s))
         return True
 
-    def postpone(self, seconds: float) -> None:
-        """We were not here for so long: the suspect could not have told us."""
+    def postpone(self, seconds: float, at_least: float) -> None:
+        """We were not here for so long: what the suspect told us is read by `at_least`."""
         self._since += seconds
-        self.deadline += seconds
+        self.deadline = max(self.deadline + seconds, at_least)
