@@ -19,6 +19,7 @@ from bench import (
     etcd_face,
     housekeeping,
     leases,
+    membership,
     puts,
     reads,
     recipes,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[Settings], Section]] = {
     "zookeeper": zookeeper_face.measure,
     "cell": cell.measure,
     "locks": recipes.measure,
+    "membership": membership.measure,
 }
 
 _DOCS = Path(__file__).parent.parent / "docs"
@@ -66,11 +68,13 @@ def main() -> None:
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     if not (options.quick or options.only):
         _write_documents(sections, machine)
+        _write_membership(sections, machine)
     elif options.document:
         page = _DOCS / "benchmarks.md"
         old = page.read_text(encoding="utf-8")
         page.write_text(report.with_sections(old, sections, machine), encoding="utf-8")
         print(f"\nWritten into docs/{page.name}: {', '.join(section.name for section in sections)}")
+        _write_membership(sections, machine)
 
 
 def _write_documents(sections: list[Section], machine: dict[str, str]) -> None:
@@ -87,6 +91,15 @@ def _write_documents(sections: list[Section], machine: dict[str, str]) -> None:
     )
     (_DOCS / "benchmarks.md").write_text(report.as_markdown(sections, machine), encoding="utf-8")
     print("\nWritten: docs/benchmarks.md, docs/benchmarks/store.png")
+
+
+def _write_membership(sections: list[Section], machine: dict[str, str]) -> None:
+    from bench import membership_page
+
+    for section in sections:
+        if isinstance(section, membership.Membership):
+            written = membership_page.write(section.parts, machine, _DOCS)
+            print(f"Written: {', '.join(str(path.relative_to(_DOCS.parent)) for path in written)}")
 
 
 def _options() -> argparse.Namespace:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from bench.results import Section, Table, Target
 
-__all__ = ["as_json", "as_markdown", "as_text", "with_sections"]
+__all__ = ["as_json", "as_markdown", "as_text", "markdown_table", "target_table", "with_sections"]
 
 _INTRODUCTION = """\
 # Benchmarks
@@ -28,7 +28,7 @@ def as_text(sections: Sequence[Section], machine: Mapping[str, str]) -> str:
         parts += ["\n".join(_aligned(table, "  ")) for table in section.tables]
     if targets := _all_targets(sections):
         parts.append("Targets\n=======")
-        parts.append("\n".join(_aligned(_target_table(targets), "  ")))
+        parts.append("\n".join(_aligned(target_table(targets), "  ")))
     parts.append("\n".join(f"{name}: {value}" for name, value in machine.items()))
     return "\n\n".join(parts)
 
@@ -36,9 +36,9 @@ def as_text(sections: Sequence[Section], machine: Mapping[str, str]) -> str:
 def as_markdown(sections: Sequence[Section], machine: Mapping[str, str]) -> str:
     """For the documents."""
     parts = [_INTRODUCTION.rstrip()]
-    parts.append(_markdown_table(Table(["", ""], [[*item] for item in machine.items()])))
+    parts.append(markdown_table(Table(["", ""], [[*item] for item in machine.items()])))
     if targets := _all_targets(sections):
-        parts += ["## Targets", _markdown_table(_target_table(targets))]
+        parts += ["## Targets", markdown_table(target_table(targets))]
     parts += [_markdown_section(section) for section in sections]
     return "\n\n".join(parts) + "\n"
 
@@ -54,14 +54,14 @@ def with_sections(document: str, sections: Sequence[Section], machine: Mapping[s
     for section in sections:
         text = _markdown_section(section, when)
         if section.targets:
-            text += "\n\n" + _markdown_table(_target_table(section.targets))
+            text += "\n\n" + markdown_table(target_table(section.targets))
         parts[section.title] = text.removeprefix("## ")
     return "\n\n## ".join([head, *parts.values()]) + "\n"
 
 
 def _markdown_section(section: Section, when: str = "") -> str:
     parts = [f"## {section.title}", *([when] if when else []), section.note]
-    return "\n\n".join([*parts, *map(_markdown_table, section.tables)])
+    return "\n\n".join([*parts, *map(markdown_table, section.tables)])
 
 
 def as_json(sections: Sequence[Section], machine: Mapping[str, str]) -> dict[str, object]:
@@ -87,7 +87,7 @@ def _all_targets(sections: Sequence[Section]) -> list[Target]:
     return [target for section in sections for target in section.targets]
 
 
-def _target_table(targets: Sequence[Target]) -> Table:
+def target_table(targets: Sequence[Target]) -> Table:
     return Table(
         ["target", "wanted", "reached", "met"],
         [
@@ -97,7 +97,7 @@ def _target_table(targets: Sequence[Target]) -> Table:
     )
 
 
-def _markdown_table(table: Table) -> str:
+def markdown_table(table: Table) -> str:
     lines = list(_aligned(table, " | "))
     widths = _widths(table)
     rule = [":" + "-" * (widths[0] - 1), *("-" * (width - 1) + ":" for width in widths[1:])]

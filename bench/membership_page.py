@@ -1,0 +1,137 @@
+"""Writes docs/membership-figures.md: what was measured, what it means, and what the papers report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bench import membership_gossip, membership_phi, membership_plot
+from bench.membership import CRASHES_MIN
+from bench.report import markdown_table, target_table
+from bench.results import Section
+
+__all__ = ["write"]
+
+_HEAD = """\
+# Membership: figures
+
+Everything on this page is printed by `make bench ARGS="--only membership"` and written by it with
+`--document`. Clusters are simulated with the very code that real members run, and seeded: the figures
+are the same on every machine, but for processor times and the section on real agents. The page says
+what was counted, how it compares with what the SWIM and Lifeguard papers report, and where a goal is
+missed.
+
+![What a member sends, first notice, until all know, false positives](benchmarks/membership.png)
+"""
+
+_LOAD = """\
+## What a member sends
+
+A member sends a ping each second and answers the one ping that, on average, it gets: two packets,
+whatever the size of the cluster. That is the load of a cluster in which nothing happens. A comparison
+of whole tables goes over a stream, rarer in larger clusters, and costs eleven bytes if both are equal.
+Names and addresses of six characters; each packet gets about 50 bytes around it from the runtime.
+
+A crash is news. *For a crash* is what each member sends more because of it, from the crash to the end
+of the talk about it; crashes come one after the other, each when the last is over. Each member passes
+each piece on 4 * ceil(log10(n + 1)) times, which is 8, 12, 16 and 16 for these sizes, and a crash is
+up to four pieces: a suspicion, two confirmations, a death. So this part grows with log n, as it must.
+
+The SWIM paper ([Das, Gupta and Motivala, 2002](http://www.cs.cornell.edu/~asdas/research/dsn02-SWIM.pdf),
+section 5) measured a prototype on a cluster of PCs, with a period of 2 s, one helper, and news on at
+most 3 * ceil(log(n + 1)) messages of each member. What it claims is that neither the expected load of
+a member nor the expected time to the first detection depends on the size; the first columns here and
+of the next table show the same up to 8,192. Its plots are not repeated here."""
+
+_CRASHES = """\
+## How soon a crash is noticed
+
+*Probed in* counts the intervals from the crash to the first probe of the member that crashed, the last
+one in full. The SWIM paper expects e/(e-1) = 1.58 of them: in each interval every other member picks
+it with a chance of 1/(n - 1), so nobody picks it with a chance of about 1/e. We count it twice: in a
+calm cluster, for any moment at which a member might have crashed (thousands of moments), and for real
+crashes. Of those we have only a few in large clusters, too few for this column, and the other times
+of those rows are averages of few as well. *First probe* is the same as a time; one interval is to be
+expected.
+
+*First suspicion* is one interval later: a probe lasts that long when nothing comes back, from helpers
+or over a stream. When only the process died, its machine refuses the stream; then a probe that helpers
+could not get through for either ends at once, after about 0.6 of an interval.
+
+*To all* is from the first member that knows to the last, when nothing else is talked about: a member
+with no other news passes a piece on at once, one that is talking already with its next packet, up to
+0.2 s later. It grows by about the same amount whenever the size grows eightfold: linear in log n. With
+many crashes half a second apart it takes longer and the line bends up: in such a run it was 0.78 at
+1,024 members and 1.03 at 8,192, 1.67 times as much for a doubling as between 16 and 128.
+
+*First death* is when the suspect's time is over: at least 4 * log10(n) intervals, and up to six times
+that while few confirm it. With Lifeguard's confirmations it is close to the least."""
+
+_ALARMS = """\
+## False alarms
+
+A false positive is a member being told that another is dead which is well. FP counts them at all
+members, FP- at members that are well themselves; one rumour that reaches a hundred members counts a
+hundred times. *SWIM* is this implementation without Lifeguard: a fixed suspicion of 4 * log10(n)
+intervals, no nacks, no local health, no buddy. *Lifeguard* is all of it. *Ours* adds `minds_pauses`,
+which is not in the paper: a member whose timers ran late gives everyone the time it was away.
+
+**Loss** alone seldom kills anyone, even without Lifeguard: a suspect learns of the suspicion within a
+second, and its answer spreads as fast. Up to 5 %, helpers and the stream probe leave nobody suspected
+at all. Without the stream probe (*datagrams only*) there are several times as many suspicions. At 20 %
+the deaths of SWIM are few, but they are there, and Lifeguard's longer suspicion takes them away. For
+20 % clusters of more than 128 are left out: every member is suspected by someone every few seconds,
+and everyone hears of each, which is n * n events.
+
+**Slow members** are what Lifeguard is for. The delays are chosen so that SWIM shows many false
+positives: a member that gets to run for longer than a round trip between its pauses harms hardly
+anyone either way. And zero is not a promise: 64 members of which 5 % were blocked for 30 s at a time
+gave 3 with all of it, and 4,281 without. *Blocked* is slow processing of messages, which is
+what the paper varies: what a slow member sends and receives is held up for a while, again and again,
+while its timers go on. It then suspects others whose answers it has not read, and lets their time run
+out before it reads their objection. *Stopped* is a process that stands still, timers and all (a
+virtual machine that is moved, a long collection of garbage). It does less harm, since its own clock
+stands still too; there `minds_pauses` takes away even the suspicions.
+
+The Lifeguard paper reports more than 50 times fewer false positives over the range of its tests, with
+a modest increase of detection time and load ([abstract, first version](https://arxiv.org/abs/1707.00788v1));
+by other settings, a median detection time 45 % shorter with 3 times fewer false positives at healthy
+members. Its tests varied how long messages take to be processed, in a controlled manner; ours are
+simulated, with delays of our choice, so the counts cannot be compared, only the direction and the
+order of magnitude. Our goal was 20 times fewer."""
+
+
+def write(parts: Sequence[Section], machine: Mapping[str, str], docs: Path) -> list[Path]:
+    """Draw the pictures and write the page; what was written."""
+    swim, *others = parts
+    caption = f"{machine['Python']}; {machine['commit']}; simulated, seeded"
+    pictures = docs / "benchmarks"
+    pictures.mkdir(parents=True, exist_ok=True)
+    written = [pictures / "membership.png"]
+    membership_plot.draw(swim.data, caption, written[0], crashes_min=CRASHES_MIN)
+    for section in others:
+        if section.name == "phi":
+            written.append(pictures / "phi.png")
+            membership_phi.draw(section.data, caption, written[-1])
+        elif section.name == "gossip":
+            written.append(pictures / "gossip.png")
+            membership_gossip.draw(section.data, caption, written[-1])
+    load, crashes, alarms = swim.tables
+    targets = [target for section in parts for target in section.targets]
+    texts = [
+        _HEAD.rstrip(),
+        "## Goals",
+        markdown_table(target_table(targets)),
+        *(_LOAD, markdown_table(load)),
+        *(_CRASHES, markdown_table(crashes)),
+        *(_ALARMS, markdown_table(alarms)),
+    ]
+    for section in others:
+        texts += [f"## {section.title}", section.note]
+        if section.name == "gossip" and "gossip.png" not in section.note:
+            texts.append("![Rounds until all know, by members](benchmarks/gossip.png)")
+        texts += map(markdown_table, section.tables)
+    texts.append(f"Measured on {machine['date']} at {machine['commit']}, {machine['processor']}.")
+    page = docs / "membership-figures.md"
+    page.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    return [*written, page]
