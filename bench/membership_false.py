@@ -37,6 +37,7 @@ class Case:
     slow: this share of its members is, in turns, `off_s` away and `on_s` back.  Away is "blocked":
     nothing it sends leaves it and nothing that arrives is handled, while its timers go on; or
     "stopped": its process stands still, timers and all.
+    variants: with which of `VARIANTS` it is run.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Case:
     off_s: float = 0.0
     on_s: float = 0.0
     seed: int = 1
+    variants: tuple[str, ...] = tuple(VARIANTS)
 
     @property
     def slow_count(self) -> int:

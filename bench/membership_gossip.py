@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.plot import INK, MUTED, STYLE
 from bench.results import Section, Table, count
 from bench.rounds import Settings
 from quorate.membership.gossip import Gossip, GossipMode, GossipSettings, StateChanged
@@ -294,16 +295,7 @@ def draw(data: Mapping[str, Any], caption: str, path: Path) -> None:
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import MaxNLocator
 
-    style: Any = {
-        "font.size": 10,
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "legend.frameon": False,
-    }
-    with plt.rc_context(style):
+    with plt.rc_context(STYLE):
         figure, panels = plt.subplots(
             1, 2, figsize=(11, 4.4), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.08)
         )
@@ -315,7 +307,7 @@ def draw(data: Mapping[str, Any], caption: str, path: Path) -> None:
                 theory = [rounds_in_theory(size, GossipMode(mode), loss) for size in sizes]
                 axes.plot(sizes, rounds, marker="o", linewidth=2.2, color=colour, label=mode)
                 axes.plot(sizes, theory, linewidth=1.2, linestyle=(0, (4, 3)), color=colour)
-            axes.plot([], [], linewidth=1.2, linestyle=(0, (4, 3)), color="#30343b", label="theory")
+            axes.plot([], [], linewidth=1.2, linestyle=(0, (4, 3)), color=INK, label="theory")
             axes.set_xscale("log", base=2)
             axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
             axes.set_xticks([], minor=True)
@@ -326,6 +318,6 @@ def draw(data: Mapping[str, Any], caption: str, path: Path) -> None:
             axes.set_ylabel("rounds until all know")
             axes.grid(axis="y", color="#e6e8eb", linewidth=0.8)
             axes.legend(loc="upper left", fontsize=9)
-        figure.supxlabel(caption, fontsize=8, color="#8a9099")
+        figure.supxlabel(caption, fontsize=8, color=MUTED)
         figure.savefig(path, dpi=150)
         plt.close(figure)

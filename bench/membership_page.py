@@ -10,7 +10,7 @@ from bench.membership import CRASHES_MIN
 from bench.report import markdown_table, target_table
 from bench.results import Section
 
-__all__ = ["write"]
+__all__ = ["text_of", "write"]
 
 _HEAD = """\
 # Membership: figures
@@ -30,7 +30,8 @@ _LOAD = """\
 A member sends a ping each second and answers the one ping that, on average, it gets: two packets,
 whatever the size of the cluster. That is the load of a cluster in which nothing happens. A comparison
 of whole tables goes over a stream, rarer in larger clusters, and costs eleven bytes if both are equal.
-Names and addresses of six characters; each packet gets about 50 bytes around it from the runtime.
+Names and addresses of six characters; each packet gets 6 bytes around
+it from the runtime, or 40 with a key.
 
 A crash is news. *For a crash* is what each member sends more because of it, from the crash to the end
 of the talk about it; crashes come one after the other, each when the last is over. Each member passes
@@ -79,8 +80,8 @@ which is not in the paper: a member whose timers ran late gives everyone the tim
 **Loss** alone seldom kills anyone, even without Lifeguard: a suspect learns of the suspicion within a
 second, and its answer spreads as fast. Up to 5 %, helpers and the stream probe leave nobody suspected
 at all. Without the stream probe (*datagrams only*) there are several times as many suspicions. At 20 %
-the deaths of SWIM are few, but they are there, and Lifeguard's longer suspicion takes them away. For
-20 % clusters of more than 128 are left out: every member is suspected by someone every few seconds,
+the deaths of SWIM are few, but they are there, and Lifeguard's longer suspicion takes them away. Of
+8,192 members, 20 % and slow ones are left out: every member is suspected by someone every few seconds,
 and everyone hears of each, which is n * n events.
 
 **Slow members** are what Lifeguard is for. The delays are chosen so that SWIM shows many false
@@ -116,6 +117,14 @@ def write(parts: Sequence[Section], machine: Mapping[str, str], docs: Path) -> l
         elif section.name == "gossip":
             written.append(pictures / "gossip.png")
             membership_gossip.draw(section.data, caption, written[-1])
+    page = docs / "membership-figures.md"
+    page.write_text(text_of(parts, machine), encoding="utf-8")
+    return [*written, page]
+
+
+def text_of(parts: Sequence[Section], machine: Mapping[str, str]) -> str:
+    """The page."""
+    swim, *others = parts
     load, crashes, alarms = swim.tables
     targets = [target for section in parts for target in section.targets]
     texts = [
@@ -132,6 +141,4 @@ def write(parts: Sequence[Section], machine: Mapping[str, str], docs: Path) -> l
             texts.append("![Rounds until all know, by members](benchmarks/gossip.png)")
         texts += map(markdown_table, section.tables)
     texts.append(f"Measured on {machine['date']} at {machine['commit']}, {machine['processor']}.")
-    page = docs / "membership-figures.md"
-    page.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
-    return [*written, page]
+    return "\n\n".join(texts) + "\n"

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.plot import MUTED, STYLE
 from bench.report import as_text
 from bench.results import Section, Table, duration
 from bench.rounds import Settings
@@ -265,7 +266,6 @@ def _rate(per_hour: float) -> str:
     return f"{per_hour:.3g}" if per_hour else "none"
 
 
-_INK, _MUTED = "#30343b", "#8a9099"
 _LINES = ((0.0, "phi", "#2563b0"), (3.0, "phi, 3 s acceptable pause", "#d08a3c"))
 
 
@@ -277,22 +277,8 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
     from matplotlib import pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    style: Any = {
-        "font.size": 10,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _MUTED,
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "legend.frameon": False,
-    }
     rows = [Row(**row) for row in results["rows"]]
-    with plt.rc_context(style):
+    with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
             1,
             len(KINDS),
@@ -304,7 +290,7 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
             _draw_kind(each, [row for row in rows if row.kind == kind], results["fixed"][kind])
         axes[0].set_ylabel("wrong suspicions an hour")
         axes[-1].legend(loc="upper right", fontsize=9)
-        figure.supxlabel(caption, fontsize=8, color=_MUTED)
+        figure.supxlabel(caption, fontsize=8, color=MUTED)
         figure.savefig(path, dpi=150)
         plt.close(figure)
 
@@ -342,7 +328,7 @@ def _draw_kind(axes: Axes, rows: Sequence[Row], fixed: Sequence[tuple[float, flo
             textcoords="offset points",
             ha="right",
             fontsize=8,
-            color=_MUTED,
+            color=MUTED,
         )
     axes.set_yscale("log")
     axes.set_ylim(floor / 3, 3_600)

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench.plot import MUTED, STYLE
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 __all__ = ["draw"]
 
-_INK = "#30343b"
-_MUTED = "#8a9099"
 _BLUE, _LIGHT, _ORANGE, _RED = "#2563b0", "#7fb0e6", "#d08a3c", "#b4443c"
 _COLOURS = {"SWIM": _ORANGE, "Lifeguard": _LIGHT, "ours": _BLUE}
 
@@ -26,21 +26,7 @@ def draw(data: Mapping[str, Any], caption: str, path: Path, *, crashes_min: int)
     from matplotlib import pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    style: Any = {
-        "font.size": 10,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _MUTED,
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "legend.frameon": False,
-    }
-    with plt.rc_context(style):
+    with plt.rc_context(STYLE):
         figure, ((load, first), (spread, alarms)) = plt.subplots(
             2, 2, figsize=(12, 8.4), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12)
         )
@@ -50,7 +36,7 @@ def draw(data: Mapping[str, Any], caption: str, path: Path, *, crashes_min: int)
         _draw_first(first, members, calm, crashes, crashes_min)
         _draw_spread(spread, members, crashes)
         _draw_alarms(alarms, [each for each in data["alarms"] if each["case"]["slow"]])
-        figure.supxlabel(caption, fontsize=8, color=_MUTED)
+        figure.supxlabel(caption, fontsize=8, color=MUTED)
         figure.savefig(path, dpi=150)
         plt.close(figure)
 
@@ -161,8 +147,9 @@ def _draw_spread(axes: Axes, members: Sequence[int], crashes: Sequence[Any]) -> 
 def _draw_alarms(axes: Axes, alarms: Sequence[Any]) -> None:
     width = 0.26
     for number, (name, colour) in enumerate(_COLOURS.items()):
-        places = [at + (number - 1) * width for at in range(len(alarms))]
-        counts = [each[name]["fp"] for each in alarms]
+        run = [(at, each[name]["fp"]) for at, each in enumerate(alarms) if name in each]
+        places = [at + (number - 1) * width for at, _ in run]
+        counts = [fp for _, fp in run]
         axes.bar(places, [max(0.5, each) for each in counts], width, color=colour, label=name)
         for at, value in zip(places, counts, strict=True):
             axes.annotate(
@@ -174,11 +161,11 @@ def _draw_alarms(axes: Axes, alarms: Sequence[Any]) -> None:
                 fontsize=8,
             )
     labels = [
-        f"{each['case']['members']} members\n{each['case']['away']}\n"
+        f"{each['case']['members']:,} members\n{each['case']['away']}\n"
         f"{each['case']['off_s']:g} s / {1000 * each['case']['on_s']:g} ms"
         for each in alarms
     ]
-    axes.set_xticks(range(len(alarms)), labels, fontsize=8)
+    axes.set_xticks(range(len(alarms)), labels, fontsize=7)
     axes.set_yscale("log")
     axes.set_ylim(0.5, 12 * max([1, *(each["SWIM"]["fp"] for each in alarms)]))
     axes.set_title("False positives with 5 % slow members")

@@ -11,10 +11,25 @@ from bench.results import duration
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw"]
+__all__ = ["INK", "MUTED", "STYLE", "draw"]
 
-_INK = "#30343b"
-_MUTED = "#8a9099"
+INK = "#30343b"
+MUTED = "#8a9099"
+# What all pictures have in common.
+STYLE: Any = {
+    "font.size": 10,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "legend.frameon": False,
+}
 _COLOURS = {
     "append + fdatasync": "#9aa3ad",
     "SQLite": "#d08a3c",
@@ -31,21 +46,7 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
     from matplotlib import pyplot as plt
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    style: Any = {
-        "font.size": 10,
-        "text.color": _INK,
-        "axes.labelcolor": _INK,
-        "axes.edgecolor": _MUTED,
-        "axes.titlesize": 12,
-        "axes.titleweight": "bold",
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "xtick.color": _INK,
-        "ytick.color": _INK,
-        "legend.frameon": False,
-    }
-    with plt.rc_context(style):
+    with plt.rc_context(STYLE):
         figure, (puts, opening, memory) = plt.subplots(
             1,
             3,
@@ -57,7 +58,7 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
         scale = results["scale"]
         _draw_opening(opening, scale["keys"], scale["open_s"])
         _draw_memory(memory, scale["keys"], scale["key_bytes"])
-        figure.supxlabel(caption, fontsize=8, color=_MUTED)
+        figure.supxlabel(caption, fontsize=8, color=MUTED)
         figure.savefig(path, dpi=150)
         plt.close(figure)
 

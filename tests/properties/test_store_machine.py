@@ -490,6 +490,6 @@ def _settings(*, examples: int, steps: int) -> settings:
 
 
 TestMemoryMachine = MemoryMachine.TestCase
-TestMemoryMachine.settings = _settings(examples=120, steps=60)
+TestMemoryMachine.settings = _settings(examples=70, steps=60)
 TestSqliteMachine = SqliteMachine.TestCase
-TestSqliteMachine.settings = _settings(examples=50, steps=50)
+TestSqliteMachine.settings = _settings(examples=30, steps=50)

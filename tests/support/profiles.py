@@ -13,7 +13,8 @@ _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile(
     "default",
     deadline=None,
-    derandomize=True,
+    derandomize=True,  # so more of them would be the same ones each time; the soak looks for others
+    max_examples=60,
     print_blob=True,
     suppress_health_check=_SLOW,
 )

@@ -64,7 +64,7 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
     buddy: bool = True
     nacks: bool = True
     minds_pauses: bool = True
-    packet_bytes_max: int = 1_350  # with 50 bytes of envelope, one Ethernet frame with room for tunnels
+    packet_bytes_max: int = 1_350  # with 40 bytes of envelope, one Ethernet frame with room for tunnels
     members_max: int = 65_536
     updates_max: int = 8_192
 
