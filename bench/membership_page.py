@@ -30,8 +30,8 @@ _LOAD = """\
 A member sends a ping each second and answers the one ping that, on average, it gets: two packets,
 whatever the size of the cluster. That is the load of a cluster in which nothing happens. A comparison
 of whole tables goes over a stream, rarer in larger clusters, and costs eleven bytes if both are equal.
-Names and addresses of six characters; each packet gets 6 bytes around
-it from the runtime, or 40 with a key.
+Names and addresses have six characters here; each packet gets 6 bytes around it from the runtime, or
+40 with a key.
 
 A crash is news. *For a crash* is what each member sends more because of it, from the crash to the end
 of the talk about it; crashes come one after the other, each when the last is over. Each member passes

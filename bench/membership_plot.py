@@ -161,13 +161,14 @@ def _draw_alarms(axes: Axes, alarms: Sequence[Any]) -> None:
                 fontsize=8,
             )
     labels = [
-        f"{each['case']['members']:,} members\n{each['case']['away']}\n"
+        f"{each['case']['members']:,}\n{each['case']['away']}\n"
         f"{each['case']['off_s']:g} s / {1000 * each['case']['on_s']:g} ms"
         for each in alarms
     ]
     axes.set_xticks(range(len(alarms)), labels, fontsize=7)
+    axes.set_xlabel("members; 5 % of them away for / back for")
     axes.set_yscale("log")
     axes.set_ylim(0.5, 12 * max([1, *(each["SWIM"]["fp"] for each in alarms)]))
-    axes.set_title("False positives with 5 % slow members")
+    axes.set_title("False positives by slow members")
     axes.set_ylabel("FP (the axis begins below 1)")
     axes.legend(loc="upper left", fontsize=9, ncols=3)
