@@ -263,3 +263,14 @@ def test_the_end_of_a_timeout_is_exact_where_sums_are_rounded(last: float, timeo
 def test_a_timeout_is_a_time(timeout_s: float) -> None:
     with pytest.raises(InvalidRequest, match="timeout_s"):
         FixedDetector(timeout_s=timeout_s)
+
+
+@every_detector
+def test_a_detector_knows_when_its_peer_was_last_heard_from(make: Callable[[], Detector]) -> None:
+    detector = make()
+    seen = [detector.heard_at]
+    for now in (5.0, 7.0):
+        detector.heartbeat(now)
+        seen.append(detector.heard_at)
+    detector.reset()
+    assert [*seen, detector.heard_at] == [None, 5.0, 7.0, None]

@@ -291,14 +291,22 @@ class CounterDetector:
         """Always 1: no growth for `fail_s`."""
         return 1.0
 
+    @property
+    def heard_at(self) -> float | None:
+        """When its counter last grew, or it was heard from directly; None before the first time."""
+        grew_at = self._gossip.grew_at(self._peer)
+        if grew_at is not None and grew_at != self._ignored:
+            self._last = grew_at if self._last is None else max(self._last, grew_at)
+        return self._last
+
     def heartbeat(self, now: float) -> None:
         """The peer was heard from directly."""
-        refuse_backwards(self._heard_at(), now)
+        refuse_backwards(self.heard_at, now)
         self._last = now
 
     def level(self, now: float) -> float:
         """The silence as a part of `fail_s`."""
-        return part_of_timeout(self._heard_at(), now, self._gossip.settings.fail_s)
+        return part_of_timeout(self.heard_at, now, self._gossip.settings.fail_s)
 
     def is_suspected(self, now: float) -> bool:
         """Whether the counter did not grow for `fail_s`."""
@@ -306,16 +314,10 @@ class CounterDetector:
 
     def suspected_at(self) -> float | None:
         """When the peer will be suspected if its counter does not grow; None if it was never seen."""
-        heard_at = self._heard_at()
+        heard_at = self.heard_at
         return None if heard_at is None else heard_at + self._gossip.settings.fail_s
 
     def reset(self) -> None:
         """Forget what was heard so far, in this view; the table goes by generations."""
         self._ignored = self._gossip.grew_at(self._peer)
         self._last = None
-
-    def _heard_at(self) -> float | None:
-        grew_at = self._gossip.grew_at(self._peer)
-        if grew_at is not None and grew_at != self._ignored:
-            self._last = grew_at if self._last is None else max(self._last, grew_at)
-        return self._last

@@ -45,6 +45,11 @@ class FixedDetector:
         """Always 1: the whole timeout has gone by."""
         return 1.0
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the peer was last heard from; None before the first time."""
+        return self._last
+
     def heartbeat(self, now: float) -> None:
         """The peer was heard from; the timeout begins anew."""
         refuse_backwards(self._last, now)

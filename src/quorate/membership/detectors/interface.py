@@ -45,6 +45,11 @@ class Detector(Protocol):
         """The level from which on the peer is suspected."""
         ...
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the peer was last heard from; None before the first time."""
+        ...
+
     def heartbeat(self, now: float) -> None:
         """The peer was heard from.  Raises `InvalidRequest` if that is before the last time."""
         ...

@@ -134,6 +134,11 @@ class PhiDetector:
         """The deviation phi is computed with: that of the window, or the least allowed."""
         return self._deviation_s
 
+    @property
+    def heard_at(self) -> float | None:
+        """When the peer was last heard from; None before the first time."""
+        return self._last
+
     def heartbeat(self, now: float) -> None:
         """The peer was heard from."""
         refuse_backwards(self._last, now)

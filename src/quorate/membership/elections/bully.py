@@ -35,7 +35,7 @@ from quorate.membership.elections.messages import (
     bully_codec,
 )
 from quorate.membership.elections.peers import Peers, Rank
-from quorate.membership.elections.view import LeaderView
+from quorate.membership.elections.view import LeaderView, Seen
 from quorate.membership.machine import Address, Effect, SendPacket, SendStream
 
 __all__ = ["BULLY_ASSUMPTIONS", "Bully", "BullySettings"]
@@ -102,7 +102,7 @@ class _Phase(enum.Enum):
     LEADING = "leading"
 
 
-class Bully:
+class Bully(Seen):
     """One peer of a Bully election.
 
     priorities: who outranks whom; equal ones, and those not listed (0), are ordered by name.
@@ -140,24 +140,6 @@ class Bully:
         self._attempt = 0
         self._unanswered: set[str] = set()
         self._suspected: set[str] = set()
-
-    @property
-    def name(self) -> str:
-        return self._peers.name
-
-    @property
-    def leader(self) -> str | None:
-        """Who leads, as far as this peer knows."""
-        return self._view.leader
-
-    @property
-    def term(self) -> int:
-        """The term of the leader, or of the last one there was."""
-        return self._view.term
-
-    @property
-    def is_leader(self) -> bool:
-        return self._view.leader == self.name
 
     def start(self, now: float) -> list[Effect]:
         """Begin by asking who is there; the highest of all leads at once."""

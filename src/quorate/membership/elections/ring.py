@@ -45,7 +45,7 @@ from quorate.membership.elections.messages import (
 )
 from quorate.membership.elections.peers import Peers, Rank
 from quorate.membership.elections.ring_link import RingLink
-from quorate.membership.elections.view import LeaderView
+from quorate.membership.elections.view import LeaderView, Seen
 from quorate.membership.machine import Address, Effect, SendPacket, SendStream
 
 __all__ = ["COLLECTING_ASSUMPTIONS", "RING_ASSUMPTIONS", "CollectingRing", "Ring", "RingSettings"]
@@ -129,7 +129,7 @@ class _Variant(enum.Enum):
     COLLECTING = enum.auto()
 
 
-class Ring:
+class Ring(Seen):
     """One peer of an election on a ring, in the manner of Chang and Roberts.
 
     ring: all peers in the order of the ring, the last before the first.
@@ -179,24 +179,6 @@ class Ring:
         )  # when the leader is lost; if we lead, when our heartbeat is overdue
         self._beat_due = math.inf
         self._beat_at = -math.inf
-
-    @property
-    def name(self) -> str:
-        return self._peers.name
-
-    @property
-    def leader(self) -> str | None:
-        """Who leads, as far as this peer knows."""
-        return self._view.leader
-
-    @property
-    def term(self) -> int:
-        """The term of the leader, or of the last one there was."""
-        return self._view.term
-
-    @property
-    def is_leader(self) -> bool:
-        return self._view.leader == self.name
 
     @property
     def skipped(self) -> frozenset[str]:

@@ -50,7 +50,7 @@ from quorate.membership.elections.messages import (
     terms_codec,
 )
 from quorate.membership.elections.peers import Peers
-from quorate.membership.elections.view import LeaderView
+from quorate.membership.elections.view import LeaderView, Seen
 from quorate.membership.elections.vote import SaveVote
 from quorate.membership.machine import Address, Effect, SendPacket, Tell
 
@@ -123,7 +123,7 @@ class _Role(enum.Enum):
     LEADER = "leader"
 
 
-class Terms:
+class Terms(Seen):
     """One voter of an election by majority.
 
     saved: what the last `SaveVote` of an earlier life said; without it, this must be the first life.
@@ -169,15 +169,6 @@ class Terms:
         self._elected_at = -math.inf
         self._contacts: dict[str, float] = {}  # when the newest heartbeat that was replied to was sent
         self.next_due = math.inf
-
-    @property
-    def name(self) -> str:
-        return self._peers.name
-
-    @property
-    def leader(self) -> str | None:
-        """Who leads in this term, as far as this peer knows."""
-        return self._view.leader
 
     @property
     def term(self) -> int:

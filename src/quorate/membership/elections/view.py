@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from quorate.membership.elections.interface import LeaderElected, LeaderLost, LossReason
+from quorate.membership.elections.peers import Peers
 from quorate.membership.machine import Effect, Tell
 
-__all__ = ["LeaderView"]
+__all__ = ["LeaderView", "Seen"]
 
 
 class LeaderView:
@@ -47,3 +48,28 @@ class LeaderView:
         effects = self.lost(LossReason.SUPERSEDED)
         self.term = term
         return effects
+
+
+class Seen:
+    """What every elector shows of itself, from its peers and its view."""
+
+    _peers: Peers
+    _view: LeaderView
+
+    @property
+    def name(self) -> str:
+        return self._peers.name
+
+    @property
+    def leader(self) -> str | None:
+        """Who leads, as far as this peer knows."""
+        return self._view.leader
+
+    @property
+    def term(self) -> int:
+        """The term of the leader, or of the last one there was."""
+        return self._view.term
+
+    @property
+    def is_leader(self) -> bool:
+        return self._view.leader == self.name

@@ -12,11 +12,10 @@ Invariants
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import msgspec
 
 from quorate.membership.detectors.phi import PhiDetector, PhiSettings
+from quorate.membership.detectors.registry import PeerDetectors
 from quorate.membership.machine import Address
 
 __all__ = ["HEARD_MAX", "Heard", "Hearing"]
@@ -32,14 +31,6 @@ class Heard(msgspec.Struct, frozen=True, gc=False):
     phi: float
 
 
-class _Ear:
-    __slots__ = ("detector", "last")
-
-    def __init__(self, settings: PhiSettings) -> None:
-        self.detector = PhiDetector(settings)
-        self.last = 0.0
-
-
 class Hearing:
     """Who was heard when.
 
@@ -51,13 +42,13 @@ class Hearing:
     """
 
     def __init__(self, *, probe_interval_s: float, members_max: int = HEARD_MAX) -> None:
-        self._probe_interval_s, self._members_max = probe_interval_s, members_max
+        self._probe_interval_s = probe_interval_s
         self._names: dict[Address, str] = {}
         self._addresses: dict[str, Address] = {}
-        self._ears: OrderedDict[str, _Ear] = OrderedDict()  # the one heard longest ago is first
+        self._detectors = PeerDetectors(self._detector, peers_max=members_max)
 
     def __len__(self) -> int:
-        return len(self._ears)
+        return len(self._detectors)
 
     def know(self, name: str, address: Address) -> None:
         """A member is at this address now; what was learnt of another life of it does not count."""
@@ -66,7 +57,7 @@ class Hearing:
         self._addresses[name] = address
 
     def forget(self, name: str) -> None:
-        self._ears.pop(name, None)
+        self._detectors.forget(name)
         address = self._addresses.pop(name, None)
         if address is not None and self._names.get(address) == name:
             del self._names[address]
@@ -74,29 +65,25 @@ class Hearing:
     def packet_from(self, address: Address, now: float) -> None:
         """Something that could be believed came from there."""
         name = self._names.get(address)
-        if name is None:
-            return
-        ear = self._ears.get(name)
-        if ear is None:
-            ear = self._ears[name] = _Ear(self._settings())
-            if len(self._ears) > self._members_max:
-                self._ears.popitem(last=False)
-        self._ears.move_to_end(name)
-        ear.last = now
-        ear.detector.heartbeat(now)
+        if name is not None:
+            self._detectors.heartbeat(name, now)
 
     def heard(self, name: str, now: float) -> Heard | None:
         """None if it was not heard from directly, or so long ago that nothing is kept of it."""
-        ear = self._ears.get(name)
-        return None if ear is None else Heard(now - ear.last, ear.detector.level(now))
+        detector = self._detectors.get(name)
+        if detector is None or detector.heard_at is None:
+            return None
+        return Heard(now - detector.heard_at, detector.level(now))
 
-    def _settings(self) -> PhiSettings:
+    def _detector(self) -> PhiDetector:
         # Each member probes one other in an interval and answers those who probe it: of a given one
         # something comes twice in as many intervals as there are others.
         others = max(1, len(self._addresses))
-        return PhiSettings(
-            first_interval_s=self._probe_interval_s * max(1.0, others / 2),
-            window_max=_WINDOW_MAX,
-            acceptable_pause_s=self._probe_interval_s,
-            distribution="exponential",
+        return PhiDetector(
+            PhiSettings(
+                first_interval_s=self._probe_interval_s * max(1.0, others / 2),
+                window_max=_WINDOW_MAX,
+                acceptable_pause_s=self._probe_interval_s,
+                distribution="exponential",
+            )
         )

@@ -222,14 +222,14 @@ class Swim:
     def broadcast(self, payload: bytes, now: float) -> list[Effect]:
         """Send a message to everyone, as news: almost all get it, in no order."""
         self._check_present()
-        self._shout_number += 1
-        shout = Shout(self.name, self._shout_number, payload)
+        shout = Shout(self.name, self._shout_number + 1, payload)
         data = encode(shout)
         if len(data) > (room := self._settings.packet_bytes_max - HEAD_BYTES):
             raise InvalidRequest(
                 f"a broadcast must fit into one packet: {len(payload)} bytes are "
                 f"{len(data) - room} too many; send it to members one by one"
             )
+        self._shout_number = shout.number
         self._remember(shout)
         self._packing.shouts.put(f"{shout.origin}:{shout.number}", data)
         return self._done(now)
