@@ -12,11 +12,11 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install -qq
 TOOLS := etcd etcdctl strace curl h2load java javac gcc ip nft redis-server pg_ctlcluster \
 	/usr/share/java/zookeeper.jar /usr/share/java/curator-recipes.jar \
 	/usr/lib/zookeeper/bin/cli_mt /usr/include/zookeeper/zookeeper.h
-TOOL_PACKAGES := etcd-server etcd-client strace curl nghttp2-client default-jdk-headless gcc libc6-dev \
+TOOL_PACKAGES := etcd-server etcd-client strace curl nghttp2-client default-jdk-headless gcc libc6-dev python3-dev \
 	zookeeper libcurator-recipes-java zookeeper-bin libzookeeper-mt-dev iproute2 nftables faketime redis-server postgresql
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-faults soak bench check fmt clean tools
+.PHONY: help install run compile pure wheel test test-faults soak bench check fmt clean tools
 
 help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
@@ -25,13 +25,34 @@ help:  ## show this list
 install: $(VENV)/.dev  ## make .venv with Quorate and everything its tests need
 
 run: $(VENV)/.run  ## start a server; ARGS="--engine memory:" and the like are passed on
+	@[ ! -e build/compiled/digest ] || [ -z "$$(find src -name '*.py' -newer build/compiled/digest)" ] \
+		|| echo "Compiled modules may be older than their source: make compile, or make pure" >&2
 	@exec $(BIN)/quorate serve $(ARGS)
+
+compile: $(VENV)/.dev tools  ## the hot modules as C extensions, next to their source: half the processor time
+	@if ! command -v cc >/dev/null; then \
+		echo "No C compiler: Quorate runs from its source, at about half the speed."; \
+	elif ! $(BIN)/python -c 'import pathlib, sysconfig, sys; \
+			sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())'; then \
+		echo "No Python.h (Debian: python3-dev): Quorate runs from its source, at about half the speed."; \
+	else \
+		$(BIN)/python hatch_build.py; \
+	fi
+
+pure:  ## remove what was compiled
+	@find src \( -name '*.so' -o -name '*.pyd' \) -delete
+	@rm -rf build/compiled
+
+wheel: compile  ## a wheel with the compiled modules, for this Python and this kind of machine, in dist/
+	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m pip --disable-pip-version-check wheel -q --no-deps \
+		--no-build-isolation -w dist .
 
 # Three processes for two processors: a third of the time tests wait, for a lease to end, say.  A file of
 # tests stays in one process, so that what it starts is started once.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2 or 1)')
 
-test: $(VENV)/.dev tools check  ## checks, then every test; minutes
+# Everything with the modules compiled, as people get them; then what tests those modules, from source.
+test: $(VENV)/.dev tools check compile  ## checks, then every test; minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hundreds of rounds
@@ -41,7 +62,7 @@ soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
 	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential tests/recipes \
 		tests/fencing tests/membership $(ARGS)
 
-bench: $(VENV)/.bench tools  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
+bench: $(VENV)/.bench tools compile  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
 	@$(BIN)/python -m bench $(ARGS)
 
 check: $(VENV)/.dev  ## ruff and mypy --strict
@@ -56,6 +77,7 @@ fmt: $(VENV)/.dev  ## put the layout right
 clean:  ## remove .venv, caches and everything built
 	@rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src \( -name '*.so' -o -name '*.pyd' \) -delete
 
 # -- the virtual environment: one stamp for each set of packages, renewed when pyproject.toml changes
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from bench.rounds import Settings
+from quorate.compiled import is_compiled
 
 __all__ = ["MEMORY_FILE_SYSTEMS", "describe", "file_system"]
 
@@ -28,6 +29,7 @@ def describe(settings: Settings) -> dict[str, str]:
         "data on": file_system(settings.directory),
         "load": f"{settings.load:.2f} at the start",
         "Python": f"{platform.python_implementation()} {platform.python_version()}",
+        "hot modules": "compiled by mypyc" if is_compiled() else "as source, not compiled",
         "SQLite": sqlite3.sqlite_version,
         "libraries": ", ".join(f"{name} {_version(name)}" for name in ("msgspec", "uvloop")),
         "settings": f"{settings.rounds} rounds of {settings.slice_s:g} s turns"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import hatch_build
 from quorate.clock import ManualClock
 from tests.support import profiles
 from tests.support.engines import Engines
@@ -14,6 +15,11 @@ from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluste
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 
 profiles.load()
+
+if hatch_build.is_compiled() and not hatch_build.is_current():
+    pytest.exit(
+        "compiled modules are older than their source: make compile, or make pure", returncode=4
+    )
 
 
 @pytest.fixture

@@ -8,6 +8,13 @@ server, should not wait for an engine to load.
 
 # ruff: noqa: F405 (the names come from public.py)
 
+import os as _os
+
+if _os.environ.get("QUORATE_PURE"):
+    from quorate.compiled import use_source as _use_source
+
+    _use_source()
+
 # Type checkers take this for true; to import it from `typing` takes about as long as starting Python.
 TYPE_CHECKING = False
 if TYPE_CHECKING:

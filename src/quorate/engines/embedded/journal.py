@@ -258,7 +258,8 @@ class Journal:
 
     def read(self) -> Iterator[Versions]:
         """All kept versions in the order they were written, row by row, each row verified."""
-        return (versions for _, versions in self._read_rows())
+        for _, versions in self._read_rows():
+            yield versions
 
     def _read_rows(self) -> Iterator[tuple[int, Versions]]:
         try:

@@ -297,7 +297,13 @@ class State:
             return map(self._live.__getitem__, names)
         if self._dead.count(keys):
             names = heapq.merge(names, self._dead.walk(keys, descending=descending), reverse=descending)
-        return (kv for key in names if (kv := self.get(key, at)) is not None)
+        return self._that_exist(names, at)
+
+    def _that_exist(self, names: Iterable[bytes], at: int) -> Iterator[KeyValue]:
+        for key in names:
+            kv = self.get(key, at)
+            if kv is not None:
+                yield kv
 
     def _count(self, keys: KeyRange, at: int) -> int:
         count = self._keys.count(keys)

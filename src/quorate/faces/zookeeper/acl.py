@@ -51,8 +51,14 @@ class Identity(NamedTuple):
     id: str
 
 
-OPEN_ACL: Final[Acls] = (Acl(31, "world", "anyone"),)
-READ_ONLY_ACL: Final[Acls] = (Acl(1, "world", "anyone"),)
+def _anyone(perms: int) -> Acls:
+    # (A function, since a constant tuple of known length is taken apart when compiled, and made anew
+    # wherever it is used; these are compared by identity.)
+    return (Acl(perms, "world", "anyone"),)
+
+
+OPEN_ACL: Final = _anyone(31)
+READ_ONLY_ACL: Final = _anyone(1)
 SUPER: Final = Identity("super", "")
 
 # Distinct ACLs are few in practice.  At the bound the table starts again: equal ACLs set before and

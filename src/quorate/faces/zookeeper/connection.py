@@ -74,7 +74,7 @@ logger = logging.getLogger(__name__)
 _OUTPUT_BYTES: Final = 256 * 1024
 # And after so many requests the others have their turn.
 _REQUESTS_AT_ONCE: Final = 1000
-UNREAD_EVENTS_BYTES_MAX: Final = 16 << 20
+UNREAD_EVENTS_BYTES_MAX = 16 << 20
 # One connection may prove to be so many different people.
 IDENTITIES_MAX: Final = 256
 

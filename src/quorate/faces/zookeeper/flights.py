@@ -109,18 +109,19 @@ class Flights:
     def may_be_ours(self, first_key: bytes) -> bool:
         return first_key in self._by_key
 
-    async def until_known(self, first_key: bytes, revision: int) -> None:
-        """Returns when it is known which write of ours, if any, made the revision that begins so."""
-        while (writes := self._by_key.get(first_key)) is not None:
-            for write in writes:
-                if write.revision == revision:
-                    return
-                if not write.is_known:
-                    write.known = write.known or asyncio.get_running_loop().create_future()
-                    await write.known
-                    break
-            else:
-                return
+    def unknown(self, first_key: bytes, revision: int) -> asyncio.Future[None] | None:
+        """What to wait for, and then ask again; none if it is known who made the revision.
+
+        That is, which write of ours, if any, made the revision that begins so.
+        """
+        for write in self._by_key.get(first_key, ()):
+            if write.revision == revision:
+                return None
+            if not write.is_known:
+                if write.known is None:
+                    write.known = asyncio.get_running_loop().create_future()
+                return write.known
+        return None
 
     def settled(self, write: Write) -> None:
         """The store has answered it."""

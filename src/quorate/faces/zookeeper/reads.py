@@ -58,7 +58,7 @@ from quorate.wire.zookeeper.requests import (
 
 __all__ = ["MULTI_READ_BYTES_MAX", "READ_REQUESTS", "ReadRequest", "Reads", "Viewer"]
 
-MULTI_READ_BYTES_MAX: Final = 64 << 20
+MULTI_READ_BYTES_MAX = 64 << 20
 
 ReadRequest: TypeAlias = (
     GetData

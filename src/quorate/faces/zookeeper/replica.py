@@ -22,7 +22,7 @@ import heapq
 import itertools
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from quorate.clock import Clock, SystemClock
 from quorate.errors import Compacted, QuorateError, StoreClosed, Unavailable
@@ -215,7 +215,8 @@ class Replica:
         if batch.events:
             key = batch.events[0].kv.key
             if commits.flights.may_be_ours(key):
-                await commits.flights.until_known(key, revision)
+                while (known := commits.flights.unknown(key, revision)) is not None:
+                    await known
             changes = tree.apply(batch)
             if tree.lost:
                 self._tell_lost()
@@ -269,28 +270,23 @@ class Replica:
         )
         revision: int = first.revision
         kids: list[KeyValue] = []
-        read = 0
-        async for page in self._pages(revision):
-            tree.load(page)
-            kids += [kv for kv in page if kv.key[layout.KIND_AT] == layout.KIDS_KIND]
-            read += len(page)
-            if read % (100 * _PAGE_KEYS) == 0:
-                _log.info("read %d records of %d", read, first.count)
-        tree.loaded(kids, revision)
-        return revision
-
-    async def _pages(self, revision: int) -> AsyncIterator[tuple[KeyValue, ...]]:
         keys = layout.EVERYTHING
+        read = 0
         while True:
             page = await self._store.range(
                 keys, at=revision, limit=_PAGE_KEYS, serializable=self._is_on_cluster
             )
-            if page.kvs:
-                yield page.kvs
+            tree.load(page.kvs)
+            kids += [kv for kv in page.kvs if kv.key[layout.KIND_AT] == layout.KIDS_KIND]
+            read += len(page.kvs)
             if not page.more:
-                return
+                break
+            if read % (100 * _PAGE_KEYS) == 0:
+                _log.info("read %d records of %d", read, first.count)
             keys = KeyRange(page.kvs[-1].key + b"\0", keys.end)
             await asyncio.sleep(0)
+        tree.loaded(kids, revision)
+        return revision
 
     async def _load_anew(self) -> int:
         while True:

@@ -126,8 +126,7 @@ class Node:
 
     def copy(self) -> Node:
         """The same without its children: for what is in flight."""
-        node = Node.__new__(Node)
-        node.path = self.path
+        node = Node(self.path)
         node.data, node.acl, node.kind = self.data, self.acl, self.kind
         node.owner, node.ttl_ms = self.owner, self.ttl_ms
         node.ctime, node.mtime = self.ctime, self.mtime

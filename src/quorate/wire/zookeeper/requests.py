@@ -242,7 +242,7 @@ def _create_as(op: int) -> Callable[[bytes, int], Create]:
         data, end = _data(frame, end)
         # The list of ACL entries has no length, but with nothing after the record it is what is left
         # before the flags: if those bytes were seen before, they need not be read again.
-        acl = known_acl(frame[end:-4])
+        acl = known_acl(frame[end:-4]) if end <= len(frame) - 4 else None
         if acl is None:
             acl, end = acl_at(frame, end)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
+from typing import cast
 
 import pytest
 
@@ -422,21 +423,18 @@ async def test_what_cannot_be_read_inside_a_request_fails_that_request(op: Op, b
         assert (await client.reply())[::2] == (7, 0)
 
 
-async def test_error_of_our_own_ends_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_error_of_our_own_ends_one_connection() -> None:
     async with serving() as face:
         client, other = await connected(face), await connected(face)
-
-        def broken(request: object, viewer: object) -> bytes:
-            raise RuntimeError("a bug")
-
-        monkeypatch.setattr(face.reads, "answer", broken)
-        client.say(GET_ROOT)
+        cast(dict[bytes, object], face.tree.nodes)[b"/broken"] = "not a znode"  # a bug
+        get_broken = request(7, Op.GET_DATA, get_body(b"/broken"))
+        client.say(get_broken)
         assert client.is_closed()
         client = await connected(face)
-        client.say(request(1, Op.CREATE, create_body(b"/a")), GET_ROOT)  # at its turn, in the replica
+        client.say(request(1, Op.CREATE, create_body(b"/a")), get_broken)  # at its turn, in the replica
         await client.wait_closed()
         assert face.stats.unrecoverable_error_count == 2
-        monkeypatch.undo()
+        del face.tree.nodes[b"/broken"]
         assert (await other.ask(Op.GET_DATA, get_body(b"/a"))).err == 0
 
 

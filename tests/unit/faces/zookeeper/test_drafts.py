@@ -6,7 +6,7 @@ import pytest
 
 from quorate.faces.zookeeper import layout
 from quorate.faces.zookeeper.acl import OPEN_ACL
-from quorate.faces.zookeeper.drafts import UNKNOWN, Draft, Flight, InFlight, MustWait, made_at
+from quorate.faces.zookeeper.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
 from quorate.faces.zookeeper.layout import NodeKind, kids_key, node_key
 from quorate.faces.zookeeper.tree import Node
 from quorate.store.model import Compare, Delete, Put
@@ -15,7 +15,7 @@ from quorate.wire.zookeeper.requests import Acl
 _OTHER_ACL = (Acl(1, "world", "anyone"),)
 
 
-class _Somebody(Flight):
+class _Somebody:
     """A write in flight, whoever's."""
 
 

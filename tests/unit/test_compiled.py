@@ -1,0 +1,105 @@
+"""The hot modules as C extensions: which they are, and the way back to their source."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import hatch_build
+from quorate.compiled import is_compiled
+
+ROOT = Path(hatch_build.__file__).parent
+
+_SHOW = """
+import quorate.compiled, quorate.engines.embedded.state as state
+print(quorate.compiled.is_compiled(), state.__file__)
+"""
+
+
+def _shown(**environment: str) -> tuple[bool, str]:
+    variables = {name: value for name, value in os.environ.items() if name != "QUORATE_PURE"}
+    done = subprocess.run(
+        [sys.executable, "-c", _SHOW],
+        env=variables | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    compiled, file = done.stdout.split()
+    return compiled == "True", file
+
+
+def test_source_is_run_when_asked_for() -> None:
+    compiled, file = _shown(QUORATE_PURE="1")
+    assert not compiled
+    assert file.endswith("state.py")
+
+
+def test_what_was_compiled_is_run_unless_asked_otherwise() -> None:
+    compiled, file = _shown()
+    assert compiled == hatch_build.is_compiled()
+    assert file.endswith("state.py") != compiled
+
+
+def test_this_process_runs_what_it_says() -> None:
+    assert is_compiled() == (hatch_build.is_compiled() and not os.environ.get("QUORATE_PURE"))
+
+
+def test_modules_named_to_be_compiled_are_there_once_and_have_no_coroutines() -> None:
+    paths = hatch_build.modules()  # raises for one that has, or is not there
+    assert len(set(paths)) == len(paths) > 0
+
+
+def test_a_module_with_coroutines_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "src" / "quorate"
+    package.mkdir(parents=True)
+    (package / "waits.py").write_text("async def wait() -> None: ...\n", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.quorate.compiled]\nmodules = ['waits']\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(hatch_build, "_ROOT", tmp_path)
+    monkeypatch.setattr(hatch_build, "_SOURCE", tmp_path / "src")
+    with pytest.raises(ValueError, match="coroutines"):
+        hatch_build.modules()
+
+
+def test_a_change_of_the_source_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "src" / "quorate"
+    package.mkdir(parents=True)
+    (package / "hot.py").write_text("", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        "[tool.quorate.compiled]\nmodules = ['hot']\n", encoding="utf-8"
+    )
+    monkeypatch.setattr(hatch_build, "_ROOT", tmp_path)
+    monkeypatch.setattr(hatch_build, "_SOURCE", tmp_path / "src")
+    monkeypatch.setattr(hatch_build, "_STAMP", tmp_path / "digest")
+    assert not hatch_build.is_current()
+    (tmp_path / "digest").write_text(hatch_build._digest(), encoding="ascii")
+    assert hatch_build.is_current()
+    (package / "hot.py").write_text("ANSWER = 42\n", encoding="utf-8")
+    assert not hatch_build.is_current()
+
+
+@pytest.mark.parametrize("with_hook", [True, False], ids=["compiled", "for all machines"])
+def test_a_wheel_has_the_extensions_only_if_it_is_for_this_machine(
+    tmp_path: Path, with_hook: bool
+) -> None:
+    if not hatch_build.is_compiled():
+        pytest.skip("nothing is compiled here: make compile")
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet"]
+    command += ["--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(ROOT)]
+    hooks = {"HATCH_BUILD_HOOKS_ENABLE": "1"} if with_hook else {}
+    subprocess.run(command, env=os.environ | hooks, check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    extensions = [name for name in names if name.endswith((".so", ".pyd"))]
+    assert ("none-any" in wheel.name) == (not with_hook)
+    assert bool(extensions) == with_hook
+    assert "quorate/engines/embedded/state.py" in names
