@@ -27,6 +27,10 @@ class Server(Protocol):
     @property
     def port(self) -> int: ...
 
+    @property
+    def is_real(self) -> bool:
+        """Whether it is ZooKeeper itself."""
+
     async def start(self) -> None:
         """Returns when it takes clients."""
 
@@ -43,6 +47,8 @@ class Server(Protocol):
 
 
 class _Quorate:
+    is_real = False
+
     def __init__(self, directory: Path) -> None:
         self.port = free_port()
         self.process = ServerProcess(
@@ -76,6 +82,8 @@ class _Quorate:
 
 
 class _Real:
+    is_real = True
+
     def __init__(self, directory: Path) -> None:
         self.process = ZooKeeperProcess(
             directory, settings={"tickTime": TICK_MS, "maxSessionTimeout": _TIMEOUT_MS_MAX}
