@@ -78,7 +78,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "sync": ("connecting", "client", "store", "errors", "clock"),
     "public": ("store", "errors", "engines", "opening", "connecting", "client"),
     # What is not in `public` is a module of its own: quorate.sync, quorate.fencing and so on.
-    "__init__": ("public", "sync", "fencing", "membership", "redlock", "testing"),
+    "__init__": ("public", "sync", "fencing", "membership", "redlock", "testing", "compiled"),
+    # Which form of a module is imported: it knows their names, and imports none.
+    "compiled": (),
 }
 
 # Whatever decides anything runs without a network, a disk, a thread or a clock of its own.
