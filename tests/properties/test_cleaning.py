@@ -98,7 +98,7 @@ class Subject:
             self.journal.commit(batch)
             state.compact(at)
             while state.trim_pending:
-                self.garbage.extend(names_of(state.trim(revisions_max=2)))
+                self.garbage.extend(names_of(state.trim(versions_max=2)))
 
     def reopen(self) -> None:
         self.journal.close()

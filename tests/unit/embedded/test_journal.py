@@ -151,6 +151,22 @@ def test_a_deletion_goes_last(journal: Journal) -> None:
     assert [(kv.mod_revision, kv.key) for kv in contents(journal)] == [(4, b"c")]
 
 
+def test_a_deletion_goes_with_what_it_deleted_if_they_share_a_row(journal: Journal) -> None:
+    gone = KeyValue(b"a", b"", 0, 4, 0)
+    commit(journal, (version(2, b"a"),), (version(3, b"b"),), (gone,))
+    clean_all(journal, [name(2, b"a"), VersionName(4, b"a", is_deletion=True)])
+    assert [(kv.mod_revision, kv.key) for kv in contents(journal)] == [(3, b"b")]
+
+
+def test_rows_that_nobody_needs_go_and_their_neighbours_stay(journal: Journal) -> None:
+    for first in range(2, 42, 4):  # rows of four, and rows of one
+        commit(journal, *[(version(first + i, b"%d" % (first + i)),) for i in range(3)])
+        commit(journal, (version(first + 3, b"%d" % (first + 3)),))
+    kept = {10, 17, 33}
+    clean_all(journal, [name(r, b"%d" % r) for r in range(2, 42) if r not in kept])
+    assert [kv.mod_revision for kv in contents(journal)] == sorted(kept)
+
+
 def test_the_log_has_its_length_before_the_first_commit(journal: Journal, path: Path) -> None:
     log = Path(f"{path}-wal")
     length = log.stat().st_size

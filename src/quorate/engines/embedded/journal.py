@@ -360,21 +360,27 @@ class Journal:
 
     # -- compaction and space, in slices ------------------------------------------------------
 
-    def clean(self, names: list[VersionName], now: Callable[[], float] = time.perf_counter) -> Cleaned:
-        """Remove what fits into a slice of these versions, which nobody needs any more."""
+    def clean(
+        self,
+        names: list[VersionName],
+        start: int = 0,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> Cleaned:
+        """Remove what fits into a slice of these versions, from `start` on: nobody needs them."""
         shared = self._shared
         started = now()
         done = written = 0
+        left = len(names) - start
         took_s = 0.0
         with _Transaction(self):
-            while took_s < _SLICE_AIM_S and (done < len(names) or not shared.is_settled):
+            while took_s < _SLICE_AIM_S and (done < left or not shared.is_settled):
                 if shared.half_empty:
                     written += self._rewrite_some()
                 elif shared.released:
                     count = min(self._clean_names, len(shared.released))
                     written += self._let_go([shared.released.popleft() for _ in range(count)])
                 else:
-                    step = names[done : done + self._clean_names]
+                    step = names[start + done : start + done + self._clean_names]
                     written += self._let_go(step)
                     done += len(step)
                 took_s = now() - started
@@ -384,14 +390,21 @@ class Journal:
         elif done > 4 * self._clean_names:
             self._clean_names = min(4096, self._clean_names * 2)
         self._logged(written)
-        return Cleaned(done, done < len(names) or not shared.is_settled, now() - started)
+        return Cleaned(done, done < left or not shared.is_settled, now() - started)
 
     def _let_go(self, names: list[VersionName]) -> int:
-        remove = self._shared.let_go(names)
-        for start in range(0, len(remove), _STATEMENT_ROWS):
-            step = remove[start : start + _STATEMENT_ROWS]
+        removed = 0
+        alone: list[int] = []
+        for first, last in self._shared.let_go(names):
+            if first == last:
+                alone.append(first)
+            else:
+                sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
+                removed += self._db.execute(sql, (first, last)).rowcount
+        for start in range(0, len(alone), _STATEMENT_ROWS):
+            step = alone[start : start + _STATEMENT_ROWS]
             self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
-        return len(remove) * _PAGE_BYTES  # at worst, each was on a page of its own
+        return (removed + len(alone)) * _PAGE_BYTES  # at worst, each was on a page of its own
 
     def _rewrite_some(self) -> int:
         rows = {row.first: row for row in self._shared.take_half_empty(_REWRITE_ROWS)}

@@ -29,7 +29,8 @@ __all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 
 TICK_S = 0.1
 
-_TRIM_REVISIONS = 500
+# Versions that one turn of the loop frees, at 0.6 to 1 us each.
+_TRIM_VERSIONS = 2000
 _CLEAN_NAMES_MAX = 10_000
 _BACKLOG_MAX = 50_000
 _GIVE_BACK_PAUSE_S = 0.002
@@ -170,7 +171,7 @@ class Maintenance:
     async def _trim(self, *, garbage_max: int | None) -> None:
         """Free memory, until there is enough to clean from the journal."""
         while self._state.trim_pending and (garbage_max is None or len(self._garbage) < garbage_max):
-            freed = self._state.trim(revisions_max=_TRIM_REVISIONS)
+            freed = self._state.trim(versions_max=_TRIM_VERSIONS)
             self._garbage.extend(names_of(freed))
             await asyncio.sleep(0)
 
@@ -180,7 +181,7 @@ class Maintenance:
         names = sorted(garbage.popleft() for _ in range(min(_CLEAN_NAMES_MAX, len(garbage))))
         done, more = 0, bool(names)
         while more:
-            cleaned = await self._submit(Clean(names[done:]))
+            cleaned = await self._submit(Clean(names, done))
             assert isinstance(cleaned, Cleaned)
             done, more = done + cleaned.done, cleaned.more
             # At most half of the writer's time, so that commits hardly notice; unless so much has

@@ -8,13 +8,15 @@ Invariant
     * A deletion goes last.  A version that is not needed but still in a row is harmless only as long as
       a newer one of its key is on disk: without it, it would be back after a restart.  Of versions
       that can be read the newest stays anyway; but a deletion is freed like any other version, so it
-      is held back until no older version of its key lingers in any row.
+      is held back until no older version of its key lingers in any other row.  (What is in its own
+      goes with it, in one transaction.)
 
 Rows with the single version that names them, which go at once, are not listed and cost no memory.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -79,41 +81,73 @@ class SharedRows:
         if len(versions) > 1 or last != first:
             self._rows[first] = SharedRow(first, last, len(versions))
 
-    def let_go(self, names: Iterable[VersionName]) -> list[int]:
-        """Versions nobody needs any more; returns the rows that hold nothing else and can go."""
-        remove: list[int] = []
-        row: SharedRow | None = None
+    def let_go(self, names: Iterable[VersionName]) -> list[tuple[int, int]]:
+        """Versions nobody needs any more; returns the rows that hold nothing else and can go.
+
+        Rows that follow each other are one range of revisions, the last included: mostly all of them
+        do.  A row that goes whole is never looked into.
+        """
+        ordered = sorted(names)
+        revisions = [name[0] for name in ordered]
+        remove: list[tuple[int, int]] = []
+        at, count = 0, len(ordered)
+        while at < count:
+            first = last = revisions[at]
+            row = self._find(first)
+            if row is None:
+                name = ordered[at]
+                at += 1
+                if name[2] and name[1] in self._lingering:
+                    self._held_back.setdefault(name[1], []).append(name)
+                    continue
+            else:
+                end = bisect_right(revisions, row.last, at)
+                part = ordered[at:end]
+                at = end
+                if not self._let_go_of_row(row, part):
+                    continue
+                first, last = row.first, row.last
+            if remove and remove[-1][1] + 1 == first:
+                first = remove.pop()[0]
+            remove.append((first, last))
+        return remove
+
+    def _let_go_of_row(self, row: SharedRow, names: list[VersionName]) -> bool:
+        """Versions in one row; whether all of it can go."""
+        deletions = [name for name in names if name[2] and name[1] in self._lingering]
+        if deletions:
+            here: dict[bytes, int] = {}
+            for name in row.gone:
+                here[name[1]] = here.get(name[1], 0) + 1
+            back = {name for name in deletions if self._lingering[name[1]] > here.get(name[1], 0)}
+            for name in back:
+                self._held_back.setdefault(name[1], []).append(name)
+            names = [name for name in names if name not in back]
+        if len(row.gone) + len(names) == row.count:
+            self.forget(row)
+            return True
         lingering = self._lingering
         for name in names:
-            revision, key, is_deletion = name
-            if is_deletion and key in lingering:
-                self._held_back.setdefault(key, []).append(name)
-                continue
-            # They come sorted: the next one is mostly in the same row.
-            if row is None or not row.first <= revision <= row.last or row.first not in self._rows:
-                row = self._find(revision)
-            if row is None:
-                remove.append(revision)
-                continue
-            row.gone.add(name)
+            key = name[1]
             lingering[key] = lingering.get(key, 0) + 1
-            if len(row.gone) == row.count:
-                self.forget(row)
-                remove.append(row.first)
-            elif 2 * len(row.gone) >= row.count and not row.queued:
-                row.queued = True
-                self.half_empty.append(row)
-        return remove
+        row.gone.update(names)
+        if 2 * len(row.gone) >= row.count and not row.queued:
+            row.queued = True
+            self.half_empty.append(row)
+        return False
 
     def forget(self, row: SharedRow) -> None:
         """The row is not as it was: what was gone of it is on disk no more."""
         del self._rows[row.first]
         row.queued = False
-        for name in row.gone:
-            self._lingering[name.key] -= 1
-            if not self._lingering[name.key]:
-                del self._lingering[name.key]
-                self.released.extend(self._held_back.pop(name.key, ()))
+        lingering = self._lingering
+        for _, key, _ in row.gone:
+            left = lingering[key] - 1
+            if left:
+                lingering[key] = left
+            else:
+                del lingering[key]
+                self.released.extend(self._held_back.pop(key, ()))
 
     def take_half_empty(self, count: int) -> list[SharedRow]:
         """Some of the rows to be written anew.  (Of those queued, some may be gone since.)"""

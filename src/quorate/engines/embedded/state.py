@@ -550,20 +550,26 @@ class State:
     def trim_pending(self) -> bool:
         return self._trimmed < self.compact_revision
 
-    def trim(self, *, revisions_max: int) -> list[KeyValue]:
+    def trim(self, *, versions_max: int) -> list[KeyValue]:
         """Free what compaction left over, going on from the last call; return what was freed.
+
+        A call ends with the revision in which it has seen `versions_max` versions.
 
         The events of the compaction revision itself are kept, deletions too: it can still be
         watched from.  [etcd#19179]
         """
         horizon = self.compact_revision
-        count = min(revisions_max, horizon + 1 - self._log_first)
         # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
         # in memory for each of them: 17 us for every put.
         last: dict[bytes, KeyValue] = {}
-        for revision in range(self._log_first, self._log_first + count):
-            for kv in self.changes(revision):
+        count = seen = 0
+        for entry in itertools.islice(self._log, horizon + 1 - self._log_first):
+            for kv in entry:
                 last[kv.key] = kv
+            count += 1
+            seen += len(entry)
+            if seen >= versions_max:
+                break
         freed: list[KeyValue] = []
         for kv in last.values():
             self._free_before(kv, freed, itself=not kv.version and kv.mod_revision < horizon)
@@ -572,7 +578,9 @@ class State:
             count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
         del self._log[:count]
         self._log_first += count
-        size = sum(map(_size, freed))
+        size = len(freed) * VERSION_OVERHEAD_BYTES
+        for kv in freed:
+            size += len(kv.key) + len(kv.value)
         self.size_bytes -= size
         self.history_bytes -= size
         return freed

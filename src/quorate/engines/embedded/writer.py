@@ -28,10 +28,11 @@ Done = Callable[[BaseException | None, object], None]
 class Clean:
     """A slice of cleaning: remove these versions from the journal, and go on with what was begun."""
 
-    __slots__ = ("names",)
+    __slots__ = ("names", "start")
 
-    def __init__(self, names: list[VersionName]) -> None:
+    def __init__(self, names: list[VersionName], start: int) -> None:
         self.names = names
+        self.start = start  # the first that is left to do
 
 
 class GiveBack:
@@ -62,7 +63,7 @@ class InstantWriter:
     def submit(self, job: Job, done: Done) -> None:
         result: object = None
         if isinstance(job, Clean):
-            result = Cleaned(len(job.names), more=False, took_s=0.0)
+            result = Cleaned(len(job.names) - job.start, more=False, took_s=0.0)
         self._loop.call_soon(done, None, result)
 
     async def size(self) -> JournalSize | None:
@@ -122,7 +123,7 @@ class ThreadWriter:
             case Batch():
                 self._jobs.put((lambda: journal.commit(job), done))
             case Clean():
-                self._jobs.put((lambda: journal.clean(job.names), done))
+                self._jobs.put((lambda: journal.clean(job.names, job.start), done))
             case GiveBack():
                 self._jobs.put((journal.give_back, done))
 

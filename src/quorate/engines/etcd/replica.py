@@ -29,6 +29,8 @@ KEPT_BYTES = 64 * 1024**2
 
 # Forgotten in one go: often enough to hold nobody up, seldom enough that it costs little.
 _TRIM_REVISIONS = 256
+# Versions freed with each revision that comes: many times what one brings, so that it catches up.
+_TRIM_VERSIONS = 2048
 
 
 class Reached:
@@ -145,4 +147,4 @@ class Replica:
         elif state.history_bytes > KEPT_BYTES and not state.trim_pending:
             state.compact((state.compact_revision + state.revision + 1) // 2)
         if state.trim_pending:
-            state.trim(revisions_max=2 * _TRIM_REVISIONS)
+            state.trim(versions_max=_TRIM_VERSIONS)
