@@ -437,8 +437,12 @@ def assert_idle(replicas: Replica | Iterable[Replica]) -> None:
     several: Sequence[Replica] = [replicas] if isinstance(replicas, Replica) else list(replicas)
     for replica in several:
         commits = replica._commits
-        for table in ("lanes", "expected", "closing"):
+        for table in ("expected", "closing"):
             assert not getattr(commits, f"_{table}"), table
+        for lane in commits._lanes.values():
+            assert lane.session_id in replica.tree.sessions
+            assert not lane.waiting
+            assert not lane.in_flight
         assert not commits._claims.by_path
         assert not commits.flights.pending
         assert not commits.flights._sent

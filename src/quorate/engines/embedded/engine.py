@@ -340,10 +340,13 @@ class EmbeddedStore:
 
     def _check_takable(self, size: int) -> None:
         """(The alarm is not for this: there is none before `make_room` was tried.)"""
+        limits, batch = self.limits, self._filling
+        self._check_writable()
         if self._is_full(size):
-            self._check_writable()
-            raise NoSpace(size=self._state.size_bytes, size_max=self.limits.storage_bytes_max)
-        self._check_room(size)
+            raise NoSpace(size=self._state.size_bytes, size_max=limits.storage_bytes_max)
+        if batch.put_bytes > limits.pending_bytes_max:
+            raise Overloaded(pending=batch.put_bytes, pending_max=limits.pending_bytes_max)
+        batch.put_bytes += size
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         if isinstance(op, Put):

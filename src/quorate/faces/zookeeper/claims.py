@@ -46,6 +46,10 @@ class Claims:
 
 
 def _wait_for(write: Write, other: Write) -> None:
+    if write.waits_for is None:
+        write.waits_for = set()
     if other not in write.waits_for:
         write.waits_for.add(other)
+        if other.dependents is None:
+            other.dependents = []
         other.dependents.append(write)

@@ -42,8 +42,8 @@ from quorate.faces.zookeeper.lanes import Lane, OnOutcome, Outcome, Request, Wri
 from quorate.faces.zookeeper.proposals import (
     Caller,
     MultiRefused,
-    Proposal,
     WriteRequest,
+    plain_reply,
     propose,
 )
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
@@ -73,7 +73,6 @@ _APART_S_MAX = 0.02
 
 _MOD, _EQUAL = CompareTarget.MOD, Relation.EQUAL
 _NO_COMPARES: list[Compare] = []
-_NOTHING_COUNTED: dict[bytes, int] = {}
 
 
 class Commits:
@@ -118,9 +117,13 @@ class Commits:
         lane = self._lanes.get(id)
         if lane is None:
             lane = self._lanes[id] = Lane(id)
-        lane.waiting.append(Write(request, caller, on_outcome, lane, next(self._number)))
-        if len(lane.waiting) == 1:
-            self._pump(lane)
+        write = Write(request, caller, on_outcome, lane, next(self._number))
+        if lane.waiting or lane.is_stopped:
+            lane.waiting.append(write)
+        elif not self._begin(write):
+            lane.waiting.insert(0, write)
+        elif not lane.in_flight:
+            self._retire(lane)
 
     # -- a lane --------------------------------------------------------------------------
 
@@ -130,16 +133,22 @@ class Commits:
             write = lane.waiting[0]
             if write.waits_for:
                 return
-            lane.waiting.popleft()
+            del lane.waiting[0]
             if not self._begin(write):
-                lane.waiting.appendleft(write)
+                lane.waiting.insert(0, write)
                 return
         self._retire(lane)
 
     def _retire(self, lane: Lane) -> None:
-        """(Whoever was answered may have submitted more: then this is another lane, or not empty.)"""
-        if not lane.waiting and not lane.in_flight and self._lanes.get(lane.session_id) is lane:
-            del self._lanes[lane.session_id]
+        """A lane is kept for as long as its session lives: most will write again.
+
+        (Whoever was answered may have submitted more: then this is another lane, or not empty.)
+        """
+        id = lane.session_id
+        if id in self._replica.tree.sessions or lane.waiting or lane.in_flight:
+            return
+        if self._lanes.get(id) is lane:
+            del self._lanes[id]
 
     def _begin(self, write: Write) -> bool:
         """Have it carried out or answer it; False leaves it where it is."""
@@ -182,7 +191,7 @@ class Commits:
             revision = following.write(writes, partial(self._failed, write))
         except QuorateError:
             return False  # the long way ends there as well, and knows what to do then
-        write.proposal = Proposal(request, ((path, None),), _NOTHING_COUNTED)
+        write.path = path
         write.is_known = True
         write.revision = revision
         write.lane.in_flight.append(write)
@@ -355,8 +364,9 @@ class Commits:
 
     def _release(self, write: Write, *, went_through: bool) -> None:
         """Those who were judged by what it would leave, or could not be, have their turn."""
-        dependents, write.dependents = write.dependents, []
-        for other in dependents:
+        dependents, write.dependents = write.dependents, None
+        for other in dependents or ():
+            assert other.waits_for is not None
             other.waits_for.discard(write)
             if not went_through:
                 other.refusal = None
@@ -399,10 +409,15 @@ class Commits:
         write = self._closing.pop(session_id, None)
         if write is not None:
             self._finish(write, Outcome(Err.OK, self._replica.tree.zxid, b""))
+        lane = self._lanes.get(session_id)
+        if lane is not None:
+            self._retire(lane)
 
     def _reply(self, write: Write, revision: int) -> bytes:
-        assert write.proposal is not None
-        return write.proposal.reply(self._replica.tree.nodes, revision)
+        nodes = self._replica.tree.nodes
+        if write.proposal is None:
+            return plain_reply(write.request, write.path, nodes)
+        return write.proposal.reply(nodes, revision)
 
     def _finish(self, write: Write, outcome: Outcome | None) -> None:
         lane = write.lane
@@ -482,7 +497,7 @@ class Commits:
         for write in reversed(lost):
             write.is_known, write.known, write.revision = False, None, 0
             write.proposal = write.refusal = None
-            lane.waiting.appendleft(write)
+            lane.waiting.insert(0, write)
         lane.is_stopped = False
         self._pump(lane)
 
@@ -540,5 +555,5 @@ class Commits:
             table.clear()
         for lane in lanes:
             for write in (*lane.in_flight, *lane.waiting):
-                write.dependents.clear()
+                write.dependents = None
                 self._answer(write, None)

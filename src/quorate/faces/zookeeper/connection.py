@@ -41,7 +41,7 @@ from quorate.faces.zookeeper.reads import READ_REQUESTS, ReadRequest
 from quorate.faces.zookeeper.sessions import Session, SessionKeeper
 from quorate.faces.zookeeper.stats import ConnectionStats
 from quorate.faces.zookeeper.surroundings import Peer, Surroundings
-from quorate.faces.zookeeper.turns import Guard, Turn
+from quorate.faces.zookeeper.turns import Turn
 from quorate.wire.zookeeper.codes import PASSWORD_BYTES, XID_PING, Err, Op, Perm
 from quorate.wire.zookeeper.frames import FrameLengthError
 from quorate.wire.zookeeper.replies import encode_connect_response, encode_reply, token_body
@@ -111,8 +111,7 @@ class Connection:
         self._intake = Intake(peer, stats, face.settings.jute_maxbuffer)
         self._output: list[bytes] = []
         self._output_bytes = 0
-        self._guard = Guard(self)
-        self.is_busy = False  # inside the guard: whoever is will flush
+        self.is_busy = False  # whoever keeps it so will flush
         self._flush_due = self._go_on_due = False
         self._can_write = True
         self._unread_bytes = 0
@@ -130,11 +129,16 @@ class Connection:
         """Bytes arrived."""
         if self.is_over:
             return
-        with self._guard:
+        self.is_busy = True
+        try:
             if self._first is not None:
                 self._feed_first(self._first + data)
             elif not self.is_asked_a_word:
                 self._feed_frames(self._split(data), len(data))
+        except Exception as error:  # noqa: BLE001 (it is told)
+            self._stumbled(error)
+        finally:
+            self.is_busy = False
         self.flush()
 
     def go_on(self) -> None:
@@ -142,9 +146,14 @@ class Connection:
         self._go_on_due = False
         if self.is_over:
             return
-        with self._guard:
+        self.is_busy = True
+        try:
             self._advance()
             self._take_kept()
+        except Exception as error:  # noqa: BLE001 (it is told)
+            self._stumbled(error)
+        finally:
+            self.is_busy = False
         self.flush()
 
     def pause(self) -> None:
@@ -198,9 +207,15 @@ class Connection:
             logger.info("closing the connection of %s: %s", self.stats.address, reason)
             self._end()
 
-    def failed(self) -> None:
-        """It met an error of our own."""
+    def _stumbled(self, error: Exception) -> None:
+        """No exception leaves whatever is done for a connection: it ends that one."""
+        self.is_busy = False
+        if isinstance(error, ProtocolError):
+            self.hang_up(f"what it sent makes no sense: {error}")
+            return
         self._face.stats.unrecoverable_error_count += 1
+        logger.error("an error here, not of the client, whose connection has to end", exc_info=error)
+        self.hang_up("there was an error here")
 
     def _end(self) -> None:
         self.flush()
@@ -469,8 +484,13 @@ class Connection:
         elif self.is_busy:
             self._advance()
         else:
-            with self._guard:
+            self.is_busy = True
+            try:
                 self._advance()
+            except Exception as error:  # noqa: BLE001 (it is told)
+                self._stumbled(error)
+            finally:
+                self.is_busy = False
             if self._intake.kept:
                 self._go_on_later()
             else:

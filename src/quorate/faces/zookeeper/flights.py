@@ -45,6 +45,8 @@ class Flights:
         """It is on its way to a store elsewhere, prepared on what the bases leave."""
         for base in bases:
             assert isinstance(base, Write)
+            if base.followers is None:
+                base.followers = []
             base.followers.append(write)
         write.first_key = first_key
         self._by_key.setdefault(first_key, deque()).append(write)
@@ -76,8 +78,9 @@ class Flights:
             one = doomed.pop()
             left.update(one.left)
             one.left = NOTHING_LEFT
-            doomed += one.followers
-            one.followers = []
+            if one.followers is not None:
+                doomed += one.followers
+                one.followers = None
         for path in left:
             pending.pop(path, None)
         for other in self._sent:

@@ -24,7 +24,15 @@ from quorate.wire.zookeeper import replies
 from quorate.wire.zookeeper.codes import Err, Op, Perm
 from quorate.wire.zookeeper.requests import Check, Create, Delete, Multi, SetAcl, SetData
 
-__all__ = ["Caller", "DeleteContainer", "MultiRefused", "Proposal", "WriteRequest", "propose"]
+__all__ = [
+    "Caller",
+    "DeleteContainer",
+    "MultiRefused",
+    "Proposal",
+    "WriteRequest",
+    "plain_reply",
+    "propose",
+]
 
 _READ, _WRITE = int(Perm.READ), int(Perm.WRITE)
 _CREATE, _DELETE, _ADMIN = int(Perm.CREATE), int(Perm.DELETE), int(Perm.ADMIN)
@@ -83,7 +91,7 @@ class Proposal:
         """The body of the reply, while the tree is at `zxid`, the revision of this very write."""
         request, shown = self._request, self._shown
         if not isinstance(request, Multi):
-            return _reply(request, shown[0], nodes)
+            return plain_reply(request, shown[0][0], nodes)
         for path, node in shown:
             if node is not None and path in nodes:
                 _take_off_lost(node, nodes[path], self._counted[path])
@@ -285,8 +293,8 @@ def _next_version(version: int, expected: int) -> int:
 # -- answers ---------------------------------------------------------------------------------
 
 
-def _reply(request: WriteRequest, shown: _Shown, nodes: dict[bytes, Node]) -> bytes:
-    path = shown[0]
+def plain_reply(request: object, path: bytes, nodes: dict[bytes, Node]) -> bytes:
+    """The body of the reply to anything but a multi, which turned out to be about this path."""
     if isinstance(request, SetData | SetAcl):
         return nodes[path].stat()
     if isinstance(request, Create):
