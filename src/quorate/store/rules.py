@@ -18,6 +18,7 @@ __all__ = [
     "Limits",
     "as_range",
     "check_delete",
+    "check_in_full",
     "check_keys",
     "check_lease_id",
     "check_lease_ttl",
@@ -103,12 +104,17 @@ def check_txn(txn: Txn, limits: Limits) -> bool:
     """Refuse what is too large, malformed, or writes a key twice; return whether it `is_plain`."""
     if is_plain(txn, limits):
         return True
+    check_in_full(txn, limits)
+    return False
+
+
+def check_in_full(txn: Txn, limits: Limits) -> None:
+    """`check_txn` for any transaction, plain or not."""
     size = _check_level(txn, limits, limits.txn_ops_max)
     if size > limits.request_bytes_max:
         raise _request_too_large(size, limits)
     _written(txn.then)
     _written(txn.otherwise)
-    return False
 
 
 def check_plain_writes(ops: tuple[Put | Delete, ...], limits: Limits) -> int:
@@ -231,49 +237,67 @@ def _keys_bytes(keys: Keys) -> int:
 
 
 def is_plain(txn: Txn, limits: Limits) -> bool:
-    """Whether it is right beyond doubt: it writes single keys, each once, and nests nothing.
+    """Whether it is right beyond doubt: nothing nested, single keys written, each once in a branch, and
+    whatever is read is read as it is now.
 
     Most transactions are: this is one pass over them.  It refuses nothing; what is not plain is looked
     at in full, and gets its error there.
     """
     ops_max, key_max = limits.txn_ops_max, limits.key_bytes_max
-    if len(txn.compares) > ops_max or len(txn.then) > ops_max or txn.otherwise:
+    if len(txn.compares) > ops_max or len(txn.then) > ops_max or len(txn.otherwise) > ops_max:
         return False
     size = 0
     for compare in txn.compares:
-        keys, operand = compare.keys, compare.operand
-        if type(keys) is bytes:
-            if not 0 < len(keys) <= key_max:
-                return False
-            size += len(keys) + 8
-        elif type(keys) is KeyRange and type(keys.start) is bytes and type(keys.end) is bytes:
-            range_bytes = _keys_bytes(keys)
-            if range_bytes > key_max:
-                return False
-            size += range_bytes + 8
-        else:
+        keys_bytes, operand = _plain_keys_bytes(compare.keys, key_max), compare.operand
+        if (compare.target is CompareTarget.VALUE) != (type(operand) is bytes) or not keys_bytes:
             return False
-        if type(operand) is bytes:
-            size += len(operand)
-        if (compare.target is CompareTarget.VALUE) != (type(operand) is bytes):
-            return False
-    written = set()
-    for op in txn.then:
+        size += keys_bytes + (len(operand) if type(operand) is bytes else 8)
+    for branch in (txn.then, txn.otherwise):
+        if branch:
+            branch_bytes = _plain_branch_bytes(branch, key_max)
+            if not branch_bytes:
+                return False
+            size += branch_bytes
+    return size <= limits.request_bytes_max
+
+
+def _plain_keys_bytes(keys: object, key_max: int) -> int:
+    """What `check_keys` would return, or 0 for what is not certainly right."""
+    if type(keys) is bytes:
+        size = len(keys)
+    elif type(keys) is KeyRange and type(keys.start) is bytes and type(keys.end) is bytes:
+        size = _keys_bytes(keys)
+    else:
+        return 0
+    return size if size <= key_max else 0
+
+
+def _plain_branch_bytes(branch: tuple[Op, ...], key_max: int) -> int:
+    """What the operations of a plain branch carry; 0 if it is not one."""
+    size, written_count, written = 0, 0, set()
+    for op in branch:
         if type(op) is Put:
             key: object = op.key
             value: object = op.value
             if type(value) is not bytes or op.ignore_value or op.ignore_lease:
-                return False
+                return 0
             size += len(value)
         elif type(op) is Delete:
             key = op.keys
+        elif type(op) is Range:
+            keys_bytes = _plain_keys_bytes(op.keys, key_max)
+            if not keys_bytes or op.at is not None or (op.limit is not None and op.limit < 1):
+                return 0
+            size += keys_bytes
+            continue
         else:
-            return False
+            return 0
         if type(key) is not bytes or not 0 < len(key) <= key_max:
-            return False
+            return 0
         size += len(key)
         written.add(key)
-    return len(written) == len(txn.then) and size <= limits.request_bytes_max
+        written_count += 1
+    return size if len(written) == written_count else 0
 
 
 def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:

@@ -65,8 +65,19 @@ async def test_transaction_is_done_or_not(store: EtcdStore) -> None:
     assert (first.succeeded, second.succeeded) == (True, False)
 
 
-async def test_what_is_not_plain_goes_the_long_way(store: EtcdStore) -> None:
+async def test_a_transaction_that_fails_reads_what_it_asked_for_then(store: EtcdStore) -> None:
+    await store.put(b"k", b"taken")
+    create = Txn((Compare.version(b"k", "=", 0),), (Put(b"k", b"v"),), (Range(b"k"),))
+    result = await _begun(store, create)
+    assert isinstance(result, TxnResult)
+    assert not result.succeeded
+    assert result == await store.txn(create)
+
+
+async def test_what_is_not_plain_or_only_reads_goes_the_long_way(store: EtcdStore) -> None:
     assert not store.begin(Txn((), (Range(b"k"),), ()), lambda *_: None)
+    assert not store.begin(Txn((), (), (Range(b"k"),)), lambda *_: None)
+    assert not store.begin(Txn((), (Txn((), (Put(b"k"),)),)), lambda *_: None)
     with pytest.raises(InvalidRequest):
         store.begin(Put(b""), lambda *_: None)
 

@@ -81,7 +81,6 @@ from quorate.store.rules import (
     check_put,
     check_range,
     check_txn,
-    is_plain,
     writes,
 )
 
@@ -162,7 +161,9 @@ class EmbeddedStore:
     # -- reading -------------------------------------------------------------------------
 
     async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        op = Range(keys, **options)
+        return self.read(Range(keys, **options))
+
+    def read(self, op: Range) -> RangeResult:
         check_range(op, self.limits)
         self._check_open()
         return self._state.range(op, newest=self._durable)
@@ -349,20 +350,26 @@ class EmbeddedStore:
         batch.put_bytes += size
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
+        state = self._state
+        result: PutResult | TxnResult
+        plain = False
         if isinstance(op, Put):
             check_put(op, self.limits)
             size = len(op.key) + len(op.value)
         else:
-            if not is_plain(op, self.limits) or not op.then:
-                return False
+            plain = check_txn(op, self.limits)
+            if not writes((op,)):
+                return self._begin_reading(op, on_done)
             size = _put_bytes(op)
         if self._is_full(size):
             return False
         self._check_room(size)
-        before = self._state.revision
-        result: PutResult | TxnResult
+        before = state.revision
         try:
-            result = self._state.put(op) if isinstance(op, Put) else self._state.plain_txn(op)
+            if isinstance(op, Put):
+                result = state.put(op)
+            else:
+                result = state.plain_txn(op) if plain else state.txn(op)
         except Rejected:
             return False  # asked again, it waits for what it was judged by
         if self._stage(before):
@@ -374,6 +381,15 @@ class EmbeddedStore:
             self._committing.callers.append((on_done, result))
         else:
             self._loop.call_soon(on_done, result, None)
+        return True
+
+    def _begin_reading(self, txn: Txn, on_done: OnDone) -> bool:
+        self._check_open()
+        try:
+            result = self._state.read_txn(txn, newest=self._durable)
+        except Rejected:
+            return False
+        self._loop.call_soon(on_done, result, None)
         return True
 
     async def make_room(self) -> None:

@@ -307,7 +307,7 @@ class EtcdStore:
             check_put(op, self.limits)
             outward = self.prefix.put(op)
         else:
-            if not is_plain(op, self.limits) or not op.then:
+            if not is_plain(op, self.limits) or not writes((op,)):
                 return False
             outward = self.prefix.txn(op)
         self._check_serving()

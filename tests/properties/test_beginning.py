@@ -1,0 +1,95 @@
+"""Transactions that are begun, and those that are plain: the same as by the long way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.engines.embedded.engine import EmbeddedStore
+from quorate.engines.embedded.leases import LeaseTable
+from quorate.engines.embedded.state import State
+from quorate.engines.opening import open_embedded
+from quorate.errors import Rejected
+from quorate.store.model import KeyRange, LeaseId, Range, Txn, TxnResult
+from quorate.store.rules import Limits, check_in_full, is_plain
+from tests.properties.requests import LEASES, at_revision, txns
+
+_LIMITS = Limits(txn_ops_max=4, key_bytes_max=3, request_bytes_max=120)
+_several = st.lists(txns, min_size=1, max_size=8)
+
+
+@given(_several)
+def test_a_plain_transaction_is_in_order_and_does_what_any_does(drawn: Sequence[Txn]) -> None:
+    quick, full = _state(), _state()
+    for each in drawn:
+        txn = at_revision(each, quick.revision)
+        plain = is_plain(txn, _LIMITS)
+        try:
+            check_in_full(txn, _LIMITS)
+        except Rejected:
+            assert not plain
+            continue
+        assert _outcome(quick, txn, plain) == _outcome(full, txn, False)
+    newest = quick.revision
+    assert newest == full.revision
+    assert [quick.changes(at) for at in range(2, newest + 1)] == [
+        full.changes(at) for at in range(2, newest + 1)
+    ]
+
+
+@given(_several)
+def test_a_transaction_that_is_begun_ends_as_one_that_is_awaited(drawn: Sequence[Txn]) -> None:
+    async def run() -> None:
+        async with open_embedded("memory:") as begun, open_embedded("memory:") as awaited:
+            for id in LEASES[:2]:
+                await begun.grant(60, id=LeaseId(id))
+                await awaited.grant(60, id=LeaseId(id))
+            for each in drawn:
+                txn = at_revision(each, (await begun.status()).revision)
+                assert await _begun(begun, txn) == await _awaited(awaited, txn)
+            everything = Range(KeyRange.everything())
+            assert begun.read(everything) == awaited.read(everything)
+
+    asyncio.run(run())
+
+
+def _state() -> State:
+    leases = LeaseTable(now=0.0)
+    for id in LEASES[:2]:
+        leases.grant(LeaseId(id), 60.0, now=0.0)
+    return State(leases)
+
+
+def _outcome(state: State, txn: Txn, plain: bool) -> TxnResult | str:
+    try:
+        return state.plain_txn(txn) if plain else state.txn(txn)
+    except Rejected as error:
+        return repr(error)
+
+
+async def _begun(store: EmbeddedStore, txn: Txn) -> TxnResult | str:
+    """By `begin`; what that leaves to `txn` must be refused there."""
+    done: asyncio.Future[TxnResult] = asyncio.get_running_loop().create_future()
+
+    def on_done(result: TxnResult | None, error: BaseException | None) -> None:
+        assert result is not None, error
+        done.set_result(result)
+
+    with contextlib.suppress(Rejected):
+        if store.begin(txn, on_done):
+            assert not done.done(), "called before it returned"
+            return await done
+    refusal = await _awaited(store, txn)
+    assert isinstance(refusal, str)
+    return refusal
+
+
+async def _awaited(store: EmbeddedStore, txn: Txn) -> TxnResult | str:
+    try:
+        return await store.txn(txn)
+    except Rejected as error:
+        return repr(error)
