@@ -1,5 +1,5 @@
 """The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes`,
-`Begins`, `InProcess` and `OnCluster`, which some keep as well.
+`Begins`, `ReadsAtOnce`, `InProcess` and `OnCluster`, which some keep as well.
 
 What holds for every implementation
     * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
@@ -30,6 +30,7 @@ from quorate.store.model import (
     LeaseStatus,
     Put,
     PutResult,
+    Range,
     RangeResult,
     Revision,
     SortTarget,
@@ -51,6 +52,7 @@ __all__ = [
     "OnDone",
     "PutOptions",
     "RangeOptions",
+    "ReadsAtOnce",
     "Store",
     "WatchOptions",
     "WatchStream",
@@ -281,6 +283,15 @@ class Begins(Protocol):
         False: this one may have to wait before it can begin, and nothing was done.  Raises what is
         wrong with the request itself.
         """
+        ...
+
+
+@runtime_checkable
+class ReadsAtOnce(Protocol):
+    """A store that has everything here: it answers a read in the call, and waits for nothing."""
+
+    def read(self, op: Range) -> RangeResult:
+        """`Store.range` without a wait.  Raises what that raises."""
         ...
 
 

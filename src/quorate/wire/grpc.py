@@ -77,8 +77,8 @@ _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 
 
 def frame(payload: bytes) -> bytes:
-    """A message as it travels: not compressed, four bytes of length, the payload."""
-    return b"\0" + len(payload).to_bytes(4, "big") + payload
+    """A message as it travels: not compressed (a 0), four bytes of length, the payload."""
+    return len(payload).to_bytes(_PREFIX_BYTES, "big") + payload
 
 
 def whole_message(data: bytes, size_max: int) -> bytes | None:

@@ -275,14 +275,14 @@ class UnaryCall(_Handled):
             if not taken:
                 self._start(self._run(payload))
 
-    def _done(self, response: Message | None, error: BaseException | None) -> None:
+    def _done(self, answer: bytes | None, error: BaseException | None) -> None:
         if self._over:  # its deadline passed meanwhile, or its client left
             return
-        if response is None:
+        if answer is None:
             assert error is not None
             self._fail(error)
         else:
-            self._send(response)
+            self._send(RESPONSE_HEAD, answer)
 
     def _forget(self, code: StatusCode) -> None:
         self._over = True
@@ -301,19 +301,15 @@ class UnaryCall(_Handled):
             if isinstance(error, Exception):
                 return
             raise
-        self._send(response)
-
-    def _send(self, response: Message | WithMetadata[Any]) -> None:
-        host = self._host
-        head = RESPONSE_HEAD
         if isinstance(response, WithMetadata):
-            head = response_head(response.metadata)
-            message: Message = response.response
+            self._send(response_head(response.metadata), response.response.encode())
         else:
-            message = response
-        answer = frame(message.encode())
+            self._send(RESPONSE_HEAD, response.encode())
+
+    def _send(self, head: bytes, answer: bytes) -> None:
+        host = self._host
         if not self._gone:
-            host.http2.send_response(self.stream_id, head, answer, OK_TRAILERS)
+            host.http2.send_response(self.stream_id, head, frame(answer), OK_TRAILERS)
             host.answered(len(answer))
         self._forget(StatusCode.OK)
         host.flush_soon()

@@ -7,7 +7,7 @@ from quorate.faces.etcd.faults import EtcdFault
 from quorate.faces.etcd.header import Headers
 from quorate.faces.etcd.methods import Done, Method, Unary, WithMetadata
 from quorate.faces.etcd.standing import Standing
-from quorate.store.api import Begins, Store
+from quorate.store.api import Begins, ReadsAtOnce, Store
 from quorate.store.model import Put, PutResult, RangeResult, Txn, TxnResult
 from quorate.store.rules import Limits, check_put, check_txn, txn_bytes
 from quorate.wire.etcd.rpc import (
@@ -34,6 +34,7 @@ class KvService:
         self._header_at = headers.at
         self._headers = headers
         self._local = store if isinstance(store, Begins) else None
+        self._reads = store if isinstance(store, ReadsAtOnce) else None
         self._limits = limits
         self._standing = standing
         self._request_bytes_max = limits.request_bytes_max
@@ -41,7 +42,14 @@ class KvService:
     def methods(self) -> list[Method]:
         service = "/etcdserverpb.KV/"
         return [
-            Unary(service + "Range", RangeRequest, RangeResponse, self.range, ("/v3/kv/range",)),
+            Unary(
+                service + "Range",
+                RangeRequest,
+                RangeResponse,
+                self.range,
+                ("/v3/kv/range",),
+                self.prompt_range if self._reads else None,
+            ),
             Unary(
                 service + "Put",
                 PutRequest,
@@ -75,13 +83,6 @@ class KvService:
         ]
 
     async def range(self, request: RangeRequest) -> RangeResponse | WithMetadata[RangeResponse]:
-        if request.key and request == RangeRequest(key=request.key):
-            found = await self._store.range(request.key)
-            return RangeResponse(
-                header=self._header_at(found.revision),
-                kvs=translate.as_messages(found.kvs),
-                count=found.count,
-            )
         op = translate.range_of(request)
         result = await self._store.range(
             op.keys,
@@ -114,8 +115,14 @@ class KvService:
         )
         return self._put_response(result)
 
-    # Measured with 100 clients: 46 us of processor for a put this way instead of 53.  A range gains
-    # nothing (33 instead of 30), so it has no such way.
+    # The ways without a task answer in bytes: a header that is mostly made already, and the rest.
+
+    def prompt_range(self, request: RangeRequest, done: Done) -> bool:
+        assert self._reads is not None
+        result = self._reads.read(translate.range_of(request))
+        rest = translate.range_response(request, result, None)
+        done(self._headers.encoded(result.revision) + rest.encode(), None)
+        return True
 
     def prompt_put(self, request: PutRequest, done: Done) -> bool:
         assert self._local is not None
@@ -130,7 +137,13 @@ class KvService:
         )
 
         def on_done(result: PutResult | None, error: BaseException | None) -> None:
-            done(None if result is None else self._put_response(result), error)
+            if result is None:
+                done(None, error)
+            elif result.prev_kv is None:
+                done(self._headers.encoded(result.revision), None)
+            else:
+                rest = PutResponse(prev_kv=translate.as_message(result.prev_kv))
+                done(self._headers.encoded(result.revision) + rest.encode(), None)
 
         return self._local.begin(op, on_done)
 
@@ -162,15 +175,13 @@ class KvService:
 
     def prompt_txn(self, request: TxnRequest, done: Done) -> bool:
         assert self._local is not None
-        if request.failure:
-            return False  # only plain ones begin so, and this one would be translated twice
 
         def on_done(result: TxnResult | None, error: BaseException | None) -> None:
             if result is None:
                 done(None, error)
             else:
-                header = self._header_at(result.revision)
-                done(translate.txn_response(request, result, header), None)
+                rest = translate.txn_response(request, result, None)
+                done(self._headers.encoded(result.revision) + rest.encode(), None)
 
         return self._local.begin(self._txn_of(request), on_done)
 

@@ -25,7 +25,7 @@ RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
 Send: TypeAlias = Callable[[ResponseT], Awaitable[None]]
-Done: TypeAlias = Callable[[Message | None, BaseException | None], None]
+Done: TypeAlias = Callable[[bytes | None, BaseException | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,9 @@ class Unary(Generic[RequestT, ResponseT]):
 
     `routes` are the paths the JSON gateway serves it under, such as `/v3/kv/put`.
 
-    `prompt` is a handler that needs no task: it calls back with the response or the error, once, maybe
-    before it returns.  It returns False, having done nothing, for a request it leaves to `handle`.
+    `prompt` is a handler that needs no task: it calls back with the response, encoded, or the error,
+    once, maybe before it returns.  It returns False, having done nothing, for a request it leaves to
+    `handle`.
     """
 
     path: str

@@ -232,7 +232,7 @@ class Session(asyncio.Protocol):
         opener = headers.note
         if opener is None:
             opener = headers.note = self._find(headers)
-        call: Call = cast(_Opener, opener)(self, event.stream_id)
+        call: Call = opener(self, event.stream_id)  # type: ignore[operator]
         self._calls[event.stream_id] = call
         if event.end_stream:
             call.received_end()
@@ -255,15 +255,22 @@ class Session(asyncio.Protocol):
             refusal = fault
             return lambda session, stream_id: RefusedCall(session, stream_id, path, refusal)
 
-        def open_unary(session: Session, stream_id: int) -> Call:
-            started(path)
-            return UnaryCall(session, stream_id, head, cast(Unary[Any, Any], method))
+        assert method is not None
+        if isinstance(method, Unary):
+            unary: Unary[Any, Any] = method
+
+            def open_unary(session: Session, stream_id: int) -> Call:
+                started(path)
+                return UnaryCall(session, stream_id, head, unary)
+
+            return open_unary
+        streaming = method
 
         def open_stream(session: Session, stream_id: int) -> Call:
             started(path)
-            return StreamCall(session, stream_id, head, cast(Any, method))
+            return StreamCall(session, stream_id, head, streaming)
 
-        return open_unary if isinstance(method, Unary) else open_stream
+        return open_stream
 
     # -- endings
 

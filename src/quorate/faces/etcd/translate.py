@@ -106,6 +106,9 @@ def keys_of(key: bytes, range_end: bytes) -> Keys:
 def range_of(request: rpc.RangeRequest) -> Range:
     if not request.key:
         raise EtcdFault.empty_key()
+    # Nearly every one asks for a key and nothing more.
+    if request == rpc.RangeRequest(key=request.key, serializable=request.serializable):
+        return Range(request.key, serializable=request.serializable)
     target = _SORT_TARGETS.get(request.sort_target)  # type: ignore[call-overload]
     if target is None or request.sort_order not in _SORT_ORDERS:
         raise EtcdFault.sort_option()
@@ -244,7 +247,7 @@ def _always(keys: Keys, holds: bool) -> Compare:
 
 
 def range_response(
-    request: rpc.RangeRequest, result: RangeResult, header: rpc.ResponseHeader
+    request: rpc.RangeRequest, result: RangeResult, header: rpc.ResponseHeader | None
 ) -> rpc.RangeResponse:
     kvs: Sequence[KeyValue] = result.kvs
     more = result.more
@@ -258,7 +261,7 @@ def range_response(
 
 
 def txn_response(
-    request: rpc.TxnRequest, result: TxnResult, header: rpc.ResponseHeader
+    request: rpc.TxnRequest, result: TxnResult, header: rpc.ResponseHeader | None
 ) -> rpc.TxnResponse:
     ops = request.success if result.succeeded else request.failure
     return rpc.TxnResponse(
