@@ -1,5 +1,5 @@
 """The contract every engine keeps: `Store` and `WatchStream`, fully specified; and `KnowsTimes`,
-`Begins`, `ReadsAtOnce`, `InProcess` and `OnCluster`, which some keep as well.
+`Begins`, `ReadsAtOnce`, `Polled`, `InProcess` and `OnCluster`, which some keep as well.
 
 What holds for every implementation
     * Revisions start at 1 for an empty store.  A transaction that changes at least one key gets the
@@ -50,6 +50,7 @@ __all__ = [
     "KnowsTimes",
     "OnCluster",
     "OnDone",
+    "Polled",
     "PutOptions",
     "RangeOptions",
     "ReadsAtOnce",
@@ -138,6 +139,20 @@ class WatchStream(Protocol):
     def __aiter__(self) -> Self: ...
 
     async def __anext__(self) -> WatchBatch: ...
+
+
+@runtime_checkable
+class Polled(Protocol):
+    """A `WatchStream` that can be asked for what is there, without a task that waits."""
+
+    def poll(self) -> WatchBatch | None:
+        """The next batch, if there is one.  Raises what iterating raises."""
+        ...
+
+    def on_ready(self, call: Callable[[], None]) -> None:
+        """From now on, call when `poll` may have something again after it returned None; maybe from
+        within `poll`, and maybe too often.  `call` must not raise.  Iterating is over then."""
+        ...
 
 
 class Store(Protocol):

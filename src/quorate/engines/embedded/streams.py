@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -26,7 +27,7 @@ class StreamKeeper(Protocol):
 
 
 class EmbeddedWatch:
-    """A `WatchStream`.  One consumer at a time."""
+    """A `WatchStream`, `Polled`.  One consumer at a time."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class EmbeddedWatch:
         )
         self._revision = Revision(0)
         self._waiter: asyncio.Future[None] | None = None
+        self._ready: Callable[[], None] | None = None
         self._open = False
         self._store_closed = False
 
@@ -99,22 +101,37 @@ class EmbeddedWatch:
         return self
 
     async def __anext__(self) -> WatchBatch:
-        watcher = self._watcher
         while True:
-            if not self._open:
-                raise InvalidRequest("the watch is not open. Use it inside `async with`.")
-            batch = self._hub.take(watcher, now=self._clock.now())
+            batch = self.poll()
             if batch is not None:
-                self._revision = batch.revision
                 return batch
+            if self._watcher.synced:
+                await self._wait()
+            else:
+                await asyncio.sleep(0)
+
+    def poll(self) -> WatchBatch | None:
+        watcher = self._watcher
+        if not self._open:
+            raise InvalidRequest("the watch is not open. Use it inside `async with`.")
+        while True:
+            if watcher.buffer or watcher.progress_wanted:
+                batch = self._hub.take(watcher, now=self._clock.now())
+                if batch is not None:
+                    self._revision = batch.revision
+                    return batch
             if self._store_closed:
                 raise StoreClosed
             if watcher.synced:
-                await self._wait()
-            else:
-                self._hub.catch_up(watcher, revisions_max=_CATCH_UP_REVISIONS)
-                if not watcher.buffer and not watcher.synced:
-                    await asyncio.sleep(0)
+                return None
+            self._hub.catch_up(watcher, revisions_max=_CATCH_UP_REVISIONS)
+            if not watcher.buffer and not watcher.synced:
+                if self._ready is not None:  # there is more to look through, after others had a turn
+                    asyncio.get_running_loop().call_soon(self._ready)
+                return None
+
+    def on_ready(self, call: Callable[[], None]) -> None:
+        self._ready = call
 
     async def _wait(self) -> None:
         if self._waiter is not None:
@@ -126,7 +143,9 @@ class EmbeddedWatch:
             self._waiter = None
 
     def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self._ready is not None:
+            self._ready()
+        elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     def store_closed(self) -> None:

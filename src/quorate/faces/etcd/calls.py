@@ -6,7 +6,8 @@ told what to send; handlers (`methods.py`) never see it.
 Invariants
     * A call ends exactly once: with its answer, with a status, or silently when its client is gone.
     * What waits here is bounded: requests by the stream's receive window, which opens again only when
-      the handler has taken what was received; responses by one message beyond what the peer lets out.
+      the handler has taken what was received; responses by what a handler sends at once, beyond what
+      the peer lets out.
     * A deadline, a reset or the end of the server cancels the handler; which of them it was decides
       what, if anything, the client is told.
 """
@@ -394,8 +395,8 @@ class StreamCall(_Handled):
 
     # -- to the client
 
-    async def send(self, response: Message) -> None:
-        """Queue one response; waits its turn while the peer does not take what was sent."""
+    async def send(self, *responses: Message) -> None:
+        """Queue responses; waits its turn while the peer does not take what was sent."""
         while self._blocked():
             turn = self._host.loop.create_future()
             self._senders.append(turn)
@@ -410,7 +411,7 @@ class StreamCall(_Handled):
         if not self._head_sent:
             self._head_sent = True
             http2.send_headers(self.stream_id, RESPONSE_HEAD)
-        http2.send_data(self.stream_id, frame(response.encode()))
+        http2.send_data(self.stream_id, b"".join([frame(each.encode()) for each in responses]))
         self._host.flush_soon()
         if self._senders:
             self._wake_sender()

@@ -260,12 +260,12 @@ class _Responses:
         self._started = False
         self._turn = asyncio.Lock()
 
-    async def send(self, response: Message) -> None:
+    async def send(self, *responses: Message) -> None:
         """Waits while the client does not read."""
-        line = b'{"result":%b}\n' % encode_json(self._cls, response)
+        lines = [b'{"result":%b}\n' % encode_json(self._cls, each) for each in responses]
         async with self._turn:
             await self._start()
-            await self._send({"type": "http.response.body", "body": line, "more_body": True})
+            await self._send({"type": "http.response.body", "body": b"".join(lines), "more_body": True})
 
     async def end(self, status: _Status) -> None:
         code, message = status

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from quorate.wire.protobuf import Message
 
@@ -24,7 +24,15 @@ __all__ = ["Done", "Method", "Send", "Streaming", "Unary", "WithMetadata"]
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-Send: TypeAlias = Callable[[ResponseT], Awaitable[None]]
+SentT_contra = TypeVar("SentT_contra", bound=Message, contravariant=True)
+
+
+class Send(Protocol[SentT_contra]):
+    """Sends responses, in order and together, when the peer has taken what was sent before."""
+
+    def __call__(self, *responses: SentT_contra) -> Awaitable[None]: ...
+
+
 Done: TypeAlias = Callable[[bytes | None, BaseException | None], None]
 
 

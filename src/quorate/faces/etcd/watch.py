@@ -1,13 +1,13 @@
 """etcd's Watch service: many watches on one stream of messages.
 
     requests -> reader: create, cancel, ask for progress
-                   |
-    one pump for each watch: next batch of the store -> response -> send, which waits for the client
+    watches in turn -> pump: their next batches -> responses -> send, which waits for the client
 
-Each watch has a pump, a task that takes a batch from the store only when the one before has been taken
+A stream has one pump, a task that takes batches from the store only when those before have been taken
 over by the client's connection.  Nothing is queued on top of what the store bounds already: a client
 that does not read makes its watches lag, and the store feeds them from history when it reads again.
-Sending is in turns, first come first served, so a busy watch does not hold up the others of its stream.
+Watches take turns, a batch each, so a busy one does not hold up the others of its stream.  With a task
+for each watch, one put to 1,000 of them on 10 connections took 7.9 ms of processor, now 4.3.
 
 Invariants
     * `created` comes before any event of its watch, `canceled` is the last that is heard of it.
@@ -22,6 +22,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Sequence
 
 from quorate.errors import Compacted, Rejected
@@ -29,7 +30,8 @@ from quorate.faces.etcd import translate
 from quorate.faces.etcd.faults import status_of
 from quorate.faces.etcd.header import Headers
 from quorate.faces.etcd.methods import Method, Send, Streaming
-from quorate.store.api import Store, WatchStream
+from quorate.faces.etcd.pumped import Pumped
+from quorate.store.api import Polled, Store, WatchStream
 from quorate.store.model import Event, WatchBatch
 from quorate.store.rules import Limits
 from quorate.wire.etcd.rpc import (
@@ -41,8 +43,8 @@ from quorate.wire.etcd.rpc import (
 
 __all__ = ["WATCHES_MAX", "WatchService"]
 
-# A watch is a task and a watcher of the store: 20,000 of them were measured to take 76 MB.  etcd has no
-# such bound; a client that wants more opens another stream.
+# 20,000 watches were measured to take 76 MB when each had a task.  etcd has no such bound; a client who
+# wants more opens another stream.
 WATCHES_MAX = 10_000
 
 # etcd's: what a response may be larger than the largest request.  [server/embed/config.go]
@@ -53,6 +55,10 @@ _KEY_VALUE_OVERHEAD_BYTES = 80
 # So many of one thing, then the loop is given up for a turn: with a client that reads and requests that
 # are there already, nothing else would make them wait.
 _IN_A_ROW_MAX = 32
+
+# What is sent at once: of a put to many watches of a stream, all responses that fit.
+_TOGETHER_BYTES = 32 * 1024
+_TOGETHER_MAX = 256
 
 _NO_WATCH = -1
 _NO_REVISION = 2**63 - 1
@@ -138,17 +144,67 @@ class _BatchResponse(WatchResponse, kw_only=True):
 
 
 class _Watch:
-    """One watch of a stream."""
+    """One watch of a stream; `is_due` while it stands in line for a turn."""
 
-    __slots__ = ("batches", "encoded_id", "fragment", "id", "progress_notify", "pump")
+    __slots__ = (
+        "_due",
+        "_left",
+        "batches",
+        "encoded_id",
+        "fragment",
+        "id",
+        "is_due",
+        "polled",
+        "progress_notify",
+    )
 
-    def __init__(self, id: int, batches: WatchStream, request: WatchCreateRequest) -> None:
+    def __init__(self, id: int, batches: WatchStream, request: WatchCreateRequest, due: _Due) -> None:
         self.id = id
         self.encoded_id = WatchResponse(watch_id=id).encode()
         self.batches = batches
+        self.polled: Polled = batches if isinstance(batches, Polled) else Pumped(batches)
         self.progress_notify = request.progress_notify
         self.fragment = request.fragment
-        self.pump: asyncio.Task[None] | None = None
+        self.is_due = False
+        self._due = due
+        self._left = False
+
+    def ready(self) -> None:
+        """There may be something for it: let it have a turn."""
+        if not self.is_due:
+            self.is_due = True
+            self._due.add(self)
+
+    async def leave(self) -> None:
+        if self._left:
+            return
+        self._left = True
+        if isinstance(self.polled, Pumped):
+            await self.polled.stop()
+        await self.batches.__aexit__(None, None, None)
+
+
+class _Due:
+    """The watches of a stream that wait for a turn, and the pump that waits for them."""
+
+    __slots__ = ("_waiter", "watches")
+
+    def __init__(self) -> None:
+        self.watches: deque[_Watch] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def add(self, watch: _Watch) -> None:
+        self.watches.append(watch)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> None:
+        while not self.watches:
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
 
 
 class _Stream:
@@ -164,7 +220,7 @@ class _Stream:
         # them: its cancel may be on the way already, and must not end a later watch of the same id.
         self._spent: set[int] = set()
         self._next_id = 0
-        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._due = _Due()
         # Watches that have not yet said where they are since a client asked; None if none asked.
         self._asked: set[_Watch] | None = None
         self._progress_revision = 0
@@ -172,27 +228,28 @@ class _Stream:
     async def serve(self, requests: AsyncIterator[WatchRequest]) -> None:
         """Returns never; raises what ends the stream."""
         reader = asyncio.ensure_future(self._read(requests))
+        pump = asyncio.ensure_future(self._pump())
         try:
-            await asyncio.wait((reader, self._failed), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((reader, pump), return_when=asyncio.FIRST_COMPLETED)
             if reader.done():
                 reader.result()
-            await self._failed
+            await pump
         finally:
             reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
+            pump.cancel()
+            await asyncio.gather(reader, pump, return_exceptions=True)
 
     async def close(self) -> None:
-        pumps = [watch.pump for watch in self._watches.values() if watch.pump is not None]
+        watches = list(self._watches.values())
         self._watches.clear()
-        for start in range(0, len(pumps), _IN_A_ROW_MAX):
-            some = pumps[start : start + _IN_A_ROW_MAX]
-            for pump in some:
-                pump.cancel()
-            await asyncio.gather(*some, return_exceptions=True)
+        for number, watch in enumerate(watches, 1):
+            await watch.leave()
+            if number % _IN_A_ROW_MAX == 0:
+                await asyncio.sleep(0)
 
-    async def _send(self, response: WatchResponse) -> None:
+    async def _send(self, *responses: WatchResponse) -> None:
         async with self._turn:
-            await self._send_now(response)
+            await self._send_now(*responses)
 
     # -- what the client says ----------------------------------------------------------------
 
@@ -222,7 +279,7 @@ class _Stream:
         except Rejected as error:
             await self._send(await self._refused(status_of(error)[1]))
             return
-        watch = _Watch(self._choose_id(request.watch_id), batches, request)
+        watch = _Watch(self._choose_id(request.watch_id), batches, request, self._due)
         self._watches[watch.id] = watch
         if self._asked is not None:
             # Before `created` is sent: an answer that comes after it speaks of this watch too.
@@ -238,10 +295,10 @@ class _Stream:
             )
         except BaseException:
             del self._watches[watch.id]
-            await batches.__aexit__(None, None, None)
+            await watch.leave()
             raise
-        watch.pump = asyncio.ensure_future(self._pump(watch))
-        watch.pump.add_done_callback(self._pump_ended)
+        watch.polled.on_ready(watch.ready)
+        watch.ready()  # what came meanwhile called nobody
 
     def _refusal(self, request: WatchCreateRequest) -> str:
         """Why a watch cannot be, in etcd's words and in its order; empty if it can."""
@@ -296,14 +353,11 @@ class _Stream:
                 WatchResponse(header=await self._headers.now(), watch_id=id, canceled=True)
             )
             return
-        watch = self._watches.get(id)
+        watch = self._watches.pop(id, None)
         if watch is None:
             return
-        assert watch.pump is not None
-        watch.pump.cancel()
-        await asyncio.gather(watch.pump, return_exceptions=True)
-        if self._watches.pop(id, None) is None:
-            return  # it ended by itself meanwhile, and said so
+        await watch.leave()
+        # Sent after what the pump has taken of it already: that has its turn, or stands in line for it.
         await self._send(
             WatchResponse(header=await self._headers.now(), watch_id=watch.id, canceled=True)
         )
@@ -311,44 +365,59 @@ class _Stream:
 
     # -- what the store says -----------------------------------------------------------------
 
-    async def _pump(self, watch: _Watch) -> None:
-        try:
-            try:
-                await self._deliver(watch)
-            finally:
-                await watch.batches.__aexit__(None, None, None)
-        except Compacted as error:
-            await self._compacted(watch, error)
-
-    def _pump_ended(self, pump: asyncio.Task[None]) -> None:
-        """What ends one pump unasked, such as a closed store, ends the stream."""
-        if pump.cancelled():
-            return
-        error = pump.exception()
-        if error is not None and not self._failed.done():
-            self._failed.set_exception(error)
-            self._failed.exception()  # counts as seen: the call may be over before it is raised
-
-    async def _deliver(self, watch: _Watch) -> None:
-        service = self._service
-        in_a_row = 0
-        async for batch in watch.batches:
-            in_a_row += 1
-            if in_a_row >= _IN_A_ROW_MAX:
-                in_a_row = 0
-                await asyncio.sleep(0)
-            if not batch.events:
-                await self._progressed(watch, batch.revision)
-                continue
-            response = service.response_of(batch, watch)
-            if watch.fragment and _size_at_most(batch.events) >= service.fragment_bytes:
-                for part in _fragments(response, batch.events, service.fragment_bytes):
-                    await self._send(part)
+    async def _pump(self) -> None:
+        """Returns never; what ends a watch unasked, such as a closed store, ends the stream."""
+        while True:
+            await self._due.wait()
+            together: list[WatchResponse] = []
+            size = 0
+            due = self._due.watches
+            while due and size < _TOGETHER_BYTES and len(together) < _TOGETHER_MAX:
+                watch = due.popleft()
+                watch.is_due = False
+                if self._watches.get(watch.id) is not watch:
+                    continue
+                try:
+                    batch = watch.polled.poll()
+                except Compacted as error:
+                    await self._send_all(together)
+                    await self._compacted(watch, error)
+                    break
+                if batch is None:
+                    continue
+                watch.ready()
+                if batch.events and not self._is_to_be_cut(watch, batch):
+                    response = self._service.response_of(batch, watch)
+                    together.append(response)
+                    size += len(response.encoded)
+                    continue
+                await self._send_all(together)
+                if batch.events:
+                    await self._send_in_pieces(watch, batch)
+                else:
+                    await self._progressed(watch, batch.revision)
+                break
             else:
-                await self._send(response)
+                await self._send_all(together)
+            await asyncio.sleep(0)
+
+    async def _send_all(self, together: Sequence[WatchResponse]) -> None:
+        if together:
+            await self._send(*together)
+
+    def _is_to_be_cut(self, watch: _Watch, batch: WatchBatch) -> bool:
+        return watch.fragment and _size_at_most(batch.events) >= self._service.fragment_bytes
+
+    async def _send_in_pieces(self, watch: _Watch, batch: WatchBatch) -> None:
+        response = self._service.response_of(batch, watch)
+        for part in _fragments(response, batch.events, self._service.fragment_bytes):
+            if self._watches.get(watch.id) is not watch:
+                return
+            await self._send(part)
 
     async def _compacted(self, watch: _Watch, error: Compacted) -> None:
         # As etcd's, it has no revision and no reason: compact_revision says it all.
+        await watch.leave()
         if self._watches.get(watch.id) is watch:
             del self._watches[watch.id]
             self._spent.add(watch.id)
@@ -378,7 +447,7 @@ class _Stream:
     async def _progressed(self, watch: _Watch, revision: int) -> None:
         if self._asked is not None and watch in self._asked:
             await self._heard_of(watch, revision)
-        elif watch.progress_notify:
+        elif watch.progress_notify and self._watches.get(watch.id) is watch:
             await self._send(WatchResponse(header=self._headers.at(revision), watch_id=watch.id))
 
     async def _heard_of(self, watch: _Watch, revision: int | None) -> None:

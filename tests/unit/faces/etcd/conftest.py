@@ -61,7 +61,7 @@ class StreamCall:
         self._method = method
         self._requests: asyncio.Queue[Message | None] = asyncio.Queue()
         self._responses: asyncio.Queue[Any] = asyncio.Queue()
-        self.sent_count = 0
+        self.sent_count = self.sends_count = 0
         self.reads = asyncio.Event()
         self.reads.set()
         self.task = asyncio.create_task(self._run())
@@ -73,10 +73,12 @@ class StreamCall:
         while (request := await self._requests.get()) is not None:
             yield self._method.request.decode(request.encode())
 
-    async def _send(self, response: Message) -> None:
+    async def _send(self, *responses: Message) -> None:
         await self.reads.wait()
-        self.sent_count += 1
-        self._responses.put_nowait(self._method.response.decode(response.encode()))
+        self.sends_count += 1
+        for response in responses:
+            self.sent_count += 1
+            self._responses.put_nowait(self._method.response.decode(response.encode()))
 
     def say(self, request: Message) -> None:
         self._requests.put_nowait(request)

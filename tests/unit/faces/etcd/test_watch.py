@@ -130,6 +130,24 @@ async def test_cancel_is_the_last_that_is_heard(face: Face, store: Store) -> Non
         assert (await store.status()).watchers_count == 1
 
 
+async def test_cancel_comes_after_what_waits_for_a_client_that_does_not_read(
+    timed_face: Face, timed_store: Store, clock: ManualClock
+) -> None:
+    async with timed_face.stream(WATCH) as stream:
+        await created(stream, create(progress_notify=True), create(b"b"))
+        stream.reads.clear()
+        await timed_store.put(b"b", b"1")  # its response is taken, and waits
+        assert await stream.hears_nothing()
+        await timed_store.put(b"a", b"1")
+        await clock.advance(11)  # and then the other has something to say, too
+        stream.say(cancel(0))
+        assert await stream.hears_nothing()
+        stream.reads.set()
+        heard = [await stream.hear(), await stream.hear()]
+        assert [(each.watch_id, each.canceled) for each in heard] == [(1, False), (0, True)]
+        assert await stream.hears_nothing()
+
+
 async def test_cancel_of_an_unknown_watch_is_not_answered(face: Face) -> None:
     async with face.stream(WATCH) as stream:
         stream.say(cancel(99))
@@ -382,6 +400,18 @@ async def test_thousand_watches_on_one_stream(face: Face, store: Store) -> None:
         stream.say(PROGRESS)
         assert (await stream.hear()).watch_id == -1
     assert (await store.status()).watchers_count == 0
+
+
+async def test_responses_of_one_put_are_sent_together(face: Face, store: Store) -> None:
+    async with face.stream(WATCH) as stream:
+        await created(stream, *[create() for _ in range(100)])
+        before = stream.sends_count
+        await store.put(b"a", b"v" * 100)
+        assert {(await stream.hear()).watch_id for _ in range(100)} == set(range(100))
+        assert stream.sends_count == before + 1
+        await store.put(b"a", b"v" * 10_000)  # what is sent at once is bounded
+        assert {(await stream.hear()).watch_id for _ in range(100)} == set(range(100))
+        assert stream.sends_count > before + 20
 
 
 async def test_busy_watch_does_not_starve_the_others(face: Face, store: Store) -> None:
