@@ -55,6 +55,7 @@ __all__ = [
     "RangeOptions",
     "ReadsAtOnce",
     "Store",
+    "TellsQueues",
     "WatchOptions",
     "WatchStream",
 ]
@@ -312,13 +313,26 @@ class ReadsAtOnce(Protocol):
 
 @runtime_checkable
 class KnowsQueues(Protocol):
-    """A store whose server waits for the front of a queue of `store.contention` on its own side."""
+    """A store that waits for the front of a queue of `store.contention` itself, or its server does."""
 
     async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
         """A revision at which the key, created at `token`, was there and the oldest below the name.
 
         None: it is gone.  Raises `Unsupported` if this server cannot, as etcd's cannot, or if it has
         enough of such waits: a watch does as well.
+        """
+        ...
+
+
+@runtime_checkable
+class TellsQueues(KnowsQueues, Protocol):
+    """A store that calls who waits for the front of a queue, in the turn in which that is over."""
+
+    def when_oldest(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> Callable[[], None]:
+        """`wait_oldest` with a call at the end instead of a wait; what is returned gives it up.
+
+        `on_done` gets the revision or None, or the error that ended it, once, after this has returned;
+        it must not raise.
         """
         ...
 

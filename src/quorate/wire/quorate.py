@@ -13,7 +13,7 @@ service Queue {
 }
 
 A server that stands on no cluster does not offer the second.  The third answers once, when there is
-something to say; as a stream it has no deadline, and ends with the server that serves it.
+something to say; like a stream it has no deadline, and ends with the server that serves it.
 """
 
 from __future__ import annotations

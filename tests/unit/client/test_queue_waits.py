@@ -16,6 +16,7 @@ from quorate.client.urls import Address, Target
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.opening import open_embedded
 from quorate.errors import LeaseLost, Unsupported
+from quorate.faces.etcd import server
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.server import serve_etcd
 from quorate.store import contention
@@ -137,3 +138,21 @@ async def test_on_an_etcd_the_client_watches_instead(tmp_path: Path) -> None:
             waiting = asyncio.create_task(contention.wait_first(remote, second))
             released_at = await contention.leave(remote, first)
             assert await waiting >= released_at
+
+
+async def test_a_server_that_stops_does_not_wait_for_those_who_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server, "DRAIN_S", 3600.0)
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.bind(("127.0.0.1", 0))
+        target = Target((Address("127.0.0.1", listener.getsockname()[1]),))
+        identity = Identity(cluster_id=1, member_id=2)
+        async with open_embedded("memory:") as store, open_remote(target) as remote:
+            async with serve_etcd(store, listener, host="127.0.0.1", identity=identity):
+                _, second = await joined(remote), await joined(remote)
+                waiting = waiting_for(remote, second)
+                await watchers_at(store, 1)
+            assert store.statistics().watchers_count == 0
+            assert not waiting.done()  # it goes on when there is a server again
+            waiting.cancel()

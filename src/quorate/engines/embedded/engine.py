@@ -29,6 +29,7 @@ import msgspec
 
 from quorate.clock import Clock
 from quorate.engines.embedded.backup import BackupReport, Progress, write_backup
+from quorate.engines.embedded.first_waits import FirstWaits
 from quorate.engines.embedded.following import EmbeddedFollowing, Followings
 from quorate.engines.embedded.group import Group
 from quorate.engines.embedded.journal import JournalSize
@@ -137,6 +138,7 @@ class EmbeddedStore:
             bytes_max=limits.watch_buffer_bytes_max,
         )
         self._followings = Followings(self, state)
+        self._first_waits = FirstWaits(state, self._hub, self._loop.call_soon)
         self._streams: set[EmbeddedWatch] = set()
         self._durable: Revision = state.revision
         self._durable_leases_count = len(state.leases)
@@ -501,6 +503,27 @@ class EmbeddedStore:
     def leave_stream(self, stream: EmbeddedWatch) -> None:
         self._streams.discard(stream)
 
+    def when_oldest(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> Callable[[], None]:
+        self._check_open()
+        return self._first_waits.begin(name, key, token, on_done)
+
+    async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        waiter: asyncio.Future[Revision | None] = self._loop.create_future()
+
+        def on_done(seen: Revision | None, error: BaseException | None) -> None:
+            if waiter.done():
+                return
+            if error is not None:
+                waiter.set_exception(error)
+            else:
+                waiter.set_result(seen)
+
+        give_up = self.when_oldest(name, key, token, on_done)
+        try:
+            return await waiter
+        finally:
+            give_up()
+
     def tick_watches(self, now: float) -> None:
         self._hub.tick(now=now)
 
@@ -591,6 +614,7 @@ class EmbeddedStore:
             if self._followings:
                 self._followings.tell(first, batch.revision)
             self._hub.publish(batch.revision)
+            self._first_waits.tell()
         finally:
             batch.succeeded()
             # Not at once: those who were just answered come back in this same turn.  Leaving without
@@ -687,6 +711,7 @@ class EmbeddedStore:
             for stream in list(self._streams):
                 stream.store_closed()
             self._followings.dismiss(StoreClosed())
+            self._first_waits.dismiss(StoreClosed())
             await self._writer.close()
 
     async def _remember_at_last(self) -> None:

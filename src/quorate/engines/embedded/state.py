@@ -261,6 +261,15 @@ class State:
         kv = past[older - 1]
         return kv if kv.version else None
 
+    def last_created_before(self, keys: KeyRange, create_revision: int, *, at: int) -> KeyValue | None:
+        """The youngest key of a range, at a kept revision, that is older than that."""
+        last: KeyValue | None = None
+        newest = 0
+        for kv in self._walk(keys, at):
+            if newest < kv.create_revision < create_revision:
+                last, newest = kv, kv.create_revision
+        return last
+
     def page(self, after: bytes | None, count: int, *, at: int) -> list[KeyValue]:
         """Up to `count` keys at a revision, following `after`: for work that goes on in slices."""
         start = b"" if after is None else after + b"\0"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from quorate.errors import ProtocolError, QuorateError
@@ -206,7 +206,7 @@ class _Handled:
 class UnaryCall(_Handled):
     """One request, one response."""
 
-    __slots__ = ("_method", "_over", "_partial_bytes", "_payload", "_reader")
+    __slots__ = ("_give_up", "_method", "_over", "_partial_bytes", "_payload", "_reader")
 
     def __init__(
         self, host: CallHost, stream_id: int, head: RequestHead, method: Unary[Any, Any]
@@ -217,6 +217,12 @@ class UnaryCall(_Handled):
         self._payload: bytes | None = None
         self._partial_bytes = 0
         self._over = False
+        self._give_up: Callable[[], None] | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is answered when something happens, not when something is done."""
+        return self._give_up is not None
 
     def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
         host = self._host
@@ -264,7 +270,13 @@ class UnaryCall(_Handled):
 
     def _answer(self, payload: bytes) -> None:
         """In a task, unless the method can do without."""
-        prompt = self._method.prompt
+        prompt, waiting = self._method.prompt, self._method.waiting
+        if waiting is not None:
+            try:
+                self._give_up = waiting(self._method.request.decode(payload), self._done)
+            except Exception as error:  # noqa: BLE001 (as below)
+                self._fail(error)
+            return
         if prompt is None or self._host.unsent_bytes > UNSENT_BYTES_MAX:
             self._start(self._run(payload))
             return
@@ -287,6 +299,8 @@ class UnaryCall(_Handled):
 
     def _forget(self, code: StatusCode) -> None:
         self._over = True
+        if self._give_up is not None:
+            self._give_up()
         self._host.partial_bytes -= self._partial_bytes
         super()._forget(code)
 

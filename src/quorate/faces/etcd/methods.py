@@ -64,6 +64,9 @@ class Unary(Generic[RequestT, ResponseT]):
     handle: Callable[[RequestT], Awaitable[ResponseT | WithMetadata[ResponseT]]]
     routes: Sequence[str] = ()
     prompt: Callable[[RequestT, Done], bool] | None = None
+    # For what may take any time: calls back like `prompt`, later, and returns what gives it up.  It is
+    # ended at once when the server stops, as a stream is.
+    waiting: Callable[[RequestT, Done], Callable[[], None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,20 @@
 What a client would do itself with a watch and a read, done next to the store: who is next hears of it
 one message after the release, not three.  It takes no place and leaves none, so a call that is given
 up, or lost with its connection, changes nothing, and may be made again.
+
+A store that calls back is answered in the turn of the commit, without a task; on the wire there is no
+difference between one answer to a request and a stream of one.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from quorate.faces.etcd.header import Headers
-from quorate.faces.etcd.methods import Method, Send, Streaming
+from quorate.faces.etcd.methods import Done, Method, Send, Streaming, Unary
 from quorate.store import contention
-from quorate.store.api import Store
+from quorate.store.api import Store, TellsQueues
+from quorate.store.model import Revision
 from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
 __all__ = ["QueueService"]
@@ -21,21 +25,32 @@ __all__ = ["QueueService"]
 class QueueService:
     def __init__(self, store: Store, headers: Headers) -> None:
         self._store = store
+        self._telling = store if isinstance(store, TellsQueues) else None
         self._headers = headers
 
     def methods(self) -> list[Method]:
-        return [
-            Streaming(
-                WAIT_FIRST, WaitFirstRequest, WaitFirstResponse, self.wait_first, client_streams=False
-            )
-        ]
+        messages = WaitFirstRequest, WaitFirstResponse
+        if self._telling is not None:
+            return [Unary(WAIT_FIRST, *messages, self._wait, waiting=self._begin)]
+        return [Streaming(WAIT_FIRST, *messages, self._stream, client_streams=False)]
 
-    async def wait_first(
+    def _begin(self, request: WaitFirstRequest, done: Done) -> Callable[[], None]:
+        def told(seen: Revision | None, error: BaseException | None) -> None:
+            done(None if error is not None else self._response(seen), error)
+
+        assert self._telling is not None
+        return self._telling.when_oldest(request.name, request.key, request.token, told)
+
+    async def _stream(
         self, requests: AsyncIterator[WaitFirstRequest], send: Send[WaitFirstResponse]
     ) -> None:
-        request = await anext(requests)
+        await send(await self._wait(await anext(requests)))
+
+    async def _wait(self, request: WaitFirstRequest) -> WaitFirstResponse:
         seen = await contention.wait_oldest(self._store, request.name, request.key, request.token)
+        return self._response(seen)
+
+    def _response(self, seen: Revision | None) -> WaitFirstResponse:
         if seen is None:
-            await send(WaitFirstResponse(header=await self._headers.now(), is_gone=True))
-        else:
-            await send(WaitFirstResponse(header=self._headers.at(seen)))
+            return WaitFirstResponse(is_gone=True)
+        return WaitFirstResponse(header=self._headers.at(seen))

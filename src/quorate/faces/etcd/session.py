@@ -282,11 +282,11 @@ class Session(asyncio.Protocol):
         self._calls.clear()
 
     def drain(self, status: Status) -> None:
-        """Take no new calls, let unary ones finish, end streams with `status`, then hang up."""
+        """Take no new calls, let unary ones finish, end what waits with `status`, then hang up."""
         self._closing = True
         self.http2.goaway()
         for call in list(self._calls.values()):
-            if not isinstance(call, UnaryCall):
+            if not isinstance(call, UnaryCall) or call.waits:
                 call.cancel(status)
         self._flush()
 

@@ -30,7 +30,6 @@ STREAMS = {
     "/etcdserverpb.Maintenance/Snapshot": False,
     "/v3electionpb.Election/Observe": False,
     "/grpc.health.v1.Health/Watch": False,
-    "/quorate.v1.Queue/WaitFirst": False,
 }
 ROUTES = [
     "/v3/kv/range",
