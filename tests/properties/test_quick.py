@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.client.quick import put_revision, watch_events
+from quorate.client import translate
+from quorate.client.quick import put_revision, range_result, txn_result, watch_events
 from quorate.client.translate import events_of
 from quorate.errors import ProtocolError
 from quorate.wire.etcd import kv, rpc
@@ -106,3 +107,92 @@ def test_revision_of_whatever_comes_is_read_as_in_full_or_left(data: bytes) -> N
     except ProtocolError:
         return  # damage behind the revision; an answer is not judged by what nobody reads
     assert full.header is not None
+
+
+# -- what was found, and what became of a transaction
+
+_RANGES = st.builds(
+    rpc.RangeResponse,
+    header=st.none() | _HEADERS,
+    kvs=st.lists(_KVS, max_size=3),
+    more=st.booleans(),
+    count=st.integers(-1, 2**63 - 1),
+)
+_PUTS = st.builds(rpc.PutResponse, header=st.none() | _HEADERS, prev_kv=st.none() | _KVS)
+_DELETES = st.builds(
+    rpc.DeleteRangeResponse,
+    header=st.none() | _HEADERS,
+    deleted=st.integers(-1, 2**63 - 1),
+    prev_kvs=st.lists(_KVS, max_size=1),
+)
+_PARTS = (
+    st.builds(rpc.ResponseOp, response_range=_RANGES)
+    | st.builds(rpc.ResponseOp, response_put=_PUTS)
+    | st.builds(rpc.ResponseOp, response_delete_range=_DELETES)
+    | st.builds(rpc.ResponseOp, response_txn=st.builds(rpc.TxnResponse, header=_HEADERS))
+)
+_TXNS = st.builds(
+    rpc.TxnResponse,
+    header=st.none() | _HEADERS,
+    succeeded=st.booleans(),
+    responses=st.lists(_PARTS, max_size=4),
+)
+
+
+def _agree_on_results(message: bytes) -> None:
+    found = range_result(message)
+    if found is not None:
+        assert found == translate.range_result(rpc.RangeResponse.decode(message))
+    became = txn_result(message)
+    if became is not None:
+        assert became == translate.txn_result(rpc.TxnResponse.decode(message))
+
+
+@given(_RANGES | _TXNS)
+def test_results_are_read_as_in_full_or_left(response: rpc.RangeResponse | rpc.TxnResponse) -> None:
+    _agree_on_results(response.encode())
+
+
+@given(_RANGES | _TXNS, _RANGES | _TXNS)
+def test_a_header_is_not_taken_for_the_one_before(
+    one: rpc.RangeResponse | rpc.TxnResponse, other: rpc.RangeResponse | rpc.TxnResponse
+) -> None:
+    for response in (one, other, one):
+        _agree_on_results(response.encode())
+
+
+@given(st.binary(max_size=80))
+@example(b"")
+@example(b"\n\x02\x18\x07")
+@example(b"\n\x02\x18\x07\x10\x01\x1a\x04\x12\x02\n\x00")
+@example(b"\n\x02\x18\x07\x10\x01\x1a\x06\x12\x04\n\x02\x28\x00")
+def test_whatever_comes_as_a_result_is_read_as_in_full_or_left(data: bytes) -> None:
+    _agree_on_results(data)
+
+
+@given(_RANGES | _TXNS, st.data())
+def test_damaged_results_are_read_as_in_full_or_left(
+    response: rpc.RangeResponse | rpc.TxnResponse, data: st.DataObject
+) -> None:
+    whole = bytearray(response.encode())
+    if whole:
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    _agree_on_results(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+def test_plain_results_are_not_left() -> None:
+    header = rpc.ResponseHeader(cluster_id=2**63, member_id=2**62, revision=8, raft_term=3)
+    inner = rpc.ResponseHeader(revision=8)
+    found = rpc.RangeResponse(kvs=[kv.KeyValue(key=b"k", mod_revision=7, version=1)], count=1)
+    parts = [
+        rpc.ResponseOp(response_put=rpc.PutResponse(header=inner)),
+        rpc.ResponseOp(response_delete_range=rpc.DeleteRangeResponse(header=inner, deleted=1)),
+        rpc.ResponseOp(response_range=found),
+    ]
+    response = rpc.TxnResponse(header=header, succeeded=True, responses=parts)
+    for _ in range(2):  # also with a header like the one before
+        became = txn_result(response.encode())
+        assert became is not None
+        assert became.succeeded
+        assert len(became.results) == 3
+    assert range_result(rpc.RangeResponse(header=header, kvs=found.kvs, count=1).encode()) is not None

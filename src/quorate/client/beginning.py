@@ -18,11 +18,10 @@ from quorate.client.calls import OnAnswer
 from quorate.client.details import describe
 from quorate.client.faults import Reason, error_of, indeterminate, reason_of
 from quorate.client.losses import AnswerUnreadable, CallLost
-from quorate.client.quick import put_revision
-from quorate.client.translate import put_request, put_result, txn_request, txn_result
+from quorate.client.quick import read_put, read_txn
+from quorate.client.translate import put_request, txn_request
 from quorate.errors import ProtocolError, QuorateError, StoreClosed
-from quorate.store.model import Put, PutResult, Revision, Txn, TxnResult
-from quorate.wire.etcd import rpc
+from quorate.store.model import Put, PutResult, Txn, TxnResult
 from quorate.wire.grpc import GrpcError
 
 __all__ = ["Beginning", "NotApplied", "OnResult"]
@@ -75,12 +74,7 @@ def _answered(op: Put | Txn, on_result: OnResult) -> OnAnswer:
             return
         result: PutResult | TxnResult
         try:
-            if isinstance(op, Put) and (revision := put_revision(answer)) is not None:
-                result = PutResult(Revision(revision))
-            elif isinstance(op, Put):
-                result = put_result(rpc.PutResponse.decode(answer))
-            else:
-                result = txn_result(rpc.TxnResponse.decode(answer))
+            result = read_put(answer) if isinstance(op, Put) else read_txn(answer)
         except ProtocolError as broken:
             on_result(None, indeterminate(describe(op), str(broken)))
             return

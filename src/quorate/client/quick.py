@@ -1,43 +1,205 @@
-"""The two answers that a node reads thousands of times a second, read without what nobody looks at.
+"""The answers that come thousands of times a second, read without what nobody looks at.
 
-`wire.etcd` decodes every field into a message.  Of the answer to a put only the revision is wanted, of
-a watch's message only the events, and those as values of the store.  What is not of the plain shape is
-left to `wire.etcd`: None says so.  Fields may come in any order there; etcd writes them in ascending
-order, and nothing else is plain here.
+`wire.etcd` decodes every field into a message, and `translate` makes values of the store of that.  Here
+the values are read from the bytes.  What is not of the plain shape is left to those two: None says so.
+Fields may come in any order there; etcd writes them in ascending order, and nothing else is plain here.
 
-Measured: 2.6 us instead of 5.1 for a message with one event, 1.2 instead of 2.1 for a put's answer.
+Measured, the full way and this: 4.1 and 1.8 us for a transaction with one put, 3.9 and 2.5 for a read
+of one key, 2.1 and 0.7 for a put, 4.7 and 2.1 for a message of a watch with one event.
 """
 
 from __future__ import annotations
 
-from quorate.store.model import Event, KeyValue
+from quorate.client import translate
+from quorate.store.model import (
+    DeleteResult,
+    Event,
+    KeyValue,
+    OpResult,
+    PutResult,
+    RangeResult,
+    Revision,
+    TxnResult,
+)
+from quorate.wire.etcd import rpc
 
-__all__ = ["put_revision", "watch_events"]
+__all__ = [
+    "put_revision", "range_result", "read_put", "read_range", "read_txn", "txn_result", "watch_events",
+]  # fmt: skip
 
 # Tags: the field's number and how it is written.
 _HEADER, _WATCH_ID, _EVENT = 0x0A, 0x10, 0x5A
-_CLUSTER_ID, _MEMBER_ID, _REVISION = 0x08, 0x10, 0x18
+_CLUSTER_ID, _MEMBER_ID, _REVISION, _RAFT_TERM = 0x08, 0x10, 0x18, 0x20
 _TYPE, _KV = 0x08, 0x12
 _KEY, _CREATE, _MOD, _VERSION, _VALUE, _LEASE = 0x0A, 0x10, 0x18, 0x20, 0x2A, 0x30
+_KVS, _MORE, _COUNT = 0x12, 0x18, 0x20
+_SUCCEEDED, _RESPONSE = 0x10, 0x1A
+_RANGE, _PUT, _DELETE = 0x0A, 0x12, 0x1A
+_DELETED = 0x10
+
+_INT64_END = 1 << 63
+_RANGE_BYTES_MAX = 512
+
+# The cluster and the member of the header read last, as they are written: nearly always the same again.
+_ids = b""
+
+
+class _NotPlain(Exception):
+    """Left to those who read everything."""
+
+
+def read_put(data: bytes) -> PutResult:
+    """The result of a put, plain or not.  Raises `ProtocolError`."""
+    revision = put_revision(data)
+    if revision is None:
+        return translate.put_result(rpc.PutResponse.decode(data))
+    return PutResult(Revision(revision))
+
+
+def read_range(data: bytes) -> RangeResult:
+    """The result of a read, plain or not.  Raises `ProtocolError`."""
+    return range_result(data) or translate.range_result(rpc.RangeResponse.decode(data))
+
+
+def read_txn(data: bytes) -> TxnResult:
+    """The result of a transaction, plain or not.  Raises `ProtocolError`."""
+    return txn_result(data) or translate.txn_result(rpc.TxnResponse.decode(data))
 
 
 def put_revision(data: bytes) -> int | None:
     """The revision of an answer that has a header and nothing else."""
     try:
-        if data[0] != _HEADER or data[1] != len(data) - 2:
-            return None
+        revision, pos = _header(data)
+    except (IndexError, _NotPlain):
+        return None
+    return revision if pos == len(data) else None
+
+
+def range_result(data: bytes) -> RangeResult | None:
+    """What a read found, if that is little: of many keys the full way is as fast."""
+    if len(data) > _RANGE_BYTES_MAX:
+        return None
+    try:
+        revision, pos = _header(data)
+        return _range(data, pos, len(data), Revision(revision))
+    except (IndexError, _NotPlain):
+        return None
+
+
+def txn_result(data: bytes) -> TxnResult | None:
+    """What became of a transaction that has no others inside, and wants no previous versions."""
+    try:
+        number, pos = _header(data)
+        revision, size = Revision(number), len(data)
+        succeeded = False
+        if pos < size and data[pos] == _SUCCEEDED:
+            if data[pos + 1] != 1:
+                return None
+            succeeded = True
+            pos += 2
+        results: list[OpResult] = []
+        while pos < size:
+            if data[pos] != _RESPONSE:
+                return None
+            length, pos = _varint(data, pos + 1)
+            end = pos + length
+            if end > size:
+                return None
+            results.append(_op_result(data, pos, end, revision))
+            pos = end
+        return TxnResult(revision, succeeded, tuple(results))
+    except (IndexError, _NotPlain):
+        return None
+
+
+def _op_result(data: bytes, pos: int, end: int, revision: Revision) -> OpResult:
+    tag = data[pos]
+    length, pos = _varint(data, pos + 1)
+    if pos + length != end:
+        raise _NotPlain
+    if pos < end and data[pos] == _HEADER:  # of the same revision, or of none: see `translate`
+        pos = _behind_header(data, pos)
+    if tag == _PUT:
+        if pos != end:
+            raise _NotPlain
+        return PutResult(revision)
+    if tag == _DELETE:
+        deleted = 0
+        if pos < end and data[pos] == _DELETED:
+            deleted, pos = _varint(data, pos + 1)
+        if pos != end or deleted >= _INT64_END:
+            raise _NotPlain
+        return DeleteResult(revision, deleted)
+    if tag == _RANGE:
+        return _range(data, pos, end, revision)
+    raise _NotPlain
+
+
+def _range(data: bytes, pos: int, end: int, revision: Revision) -> RangeResult:
+    kvs: list[KeyValue] = []
+    more, count = False, 0
+    while pos < end and data[pos] == _KVS:
+        length, pos = _varint(data, pos + 1)
+        if pos + length > end:
+            raise _NotPlain
+        kvs.append(_key_value(data, pos, pos + length))
+        pos += length
+    if pos < end and data[pos] == _MORE:
+        if data[pos + 1] != 1:
+            raise _NotPlain
+        more = True
+        pos += 2
+    if pos < end and data[pos] == _COUNT:
+        count, pos = _varint(data, pos + 1)
+    if pos != end or count >= _INT64_END:
+        raise _NotPlain
+    return RangeResult(revision, tuple(kvs), count, more)
+
+
+def _header(data: bytes) -> tuple[int, int]:
+    """The revision of the header that a message begins with, and the position behind it."""
+    global _ids  # noqa: PLW0603 (which says nothing about any answer but how its header begins)
+    if data[0] != _HEADER or data[1] >= 0x80:
+        raise _NotPlain
+    end = 2 + data[1]
+    if end > len(data):
+        raise _NotPlain
+    pos = 2 + len(_ids)
+    if not data.startswith(_ids, 2) or data[pos] != _REVISION:
         pos = 2
         for tag in (_CLUSTER_ID, _MEMBER_ID):
             if data[pos] == tag:
-                pos += 1
-                while data[pos] >= 0x80:
-                    pos += 1
-                pos += 1
-        if data[pos] != _REVISION:
-            return None
-        return _varint(data, pos + 1)[0]
-    except IndexError:
-        return None
+                pos = _varint(data, pos + 1)[1]
+        _ids = data[2:pos]
+    if data[pos] != _REVISION:
+        raise _NotPlain
+    revision, pos = _varint(data, pos + 1)
+    if pos < end and data[pos] == _RAFT_TERM:
+        pos = _varint(data, pos + 1)[1]
+    if pos != end or revision >= _INT64_END:
+        raise _NotPlain
+    return revision, pos
+
+
+def _behind_header(data: bytes, pos: int) -> int:
+    """The position behind a header of which nothing is wanted; it must be one all the same."""
+    end = pos + 2 + data[pos + 1]
+    if data[pos + 1] >= 0x80:
+        raise _NotPlain
+    pos += 2
+    last = 0
+    while pos < end:
+        tag = data[pos]
+        if tag not in _HEADER_TAGS or tag <= last:
+            raise _NotPlain
+        last = tag
+        pos = _varint(data, pos + 1)[1]
+    if pos != end:
+        raise _NotPlain
+    return pos
+
+
+_HEADER_TAGS = frozenset((_CLUSTER_ID, _MEMBER_ID, _REVISION, _RAFT_TERM))
 
 
 def watch_events(data: bytes) -> tuple[int, list[Event]] | None:
@@ -52,7 +214,7 @@ def watch_events(data: bytes) -> tuple[int, list[Event]] | None:
         watch_id = 0
         if data[pos] == _WATCH_ID:
             watch_id, pos = _varint(data, pos + 1)
-            if watch_id >= 1 << 63:  # a negative number: news of all watches
+            if watch_id >= _INT64_END:  # a negative number: news of all watches
                 return None
         events: list[Event] = []
         while pos < size:
@@ -67,7 +229,7 @@ def watch_events(data: bytes) -> tuple[int, list[Event]] | None:
             events.append(event)
             pos += length
         return (watch_id, events) if events else None
-    except IndexError:
+    except (IndexError, _NotPlain):
         return None
 
 
@@ -83,13 +245,18 @@ def _event(data: bytes, pos: int, end: int) -> Event | None:
     length, pos = _varint(data, pos + 1)
     if pos + length != end:  # a previous version comes behind it
         return None
+    kv = _key_value(data, pos, end)
+    return Event(KeyValue(kv.key, b"", 0, kv.mod_revision, 0) if deleted else kv)
+
+
+def _key_value(data: bytes, pos: int, end: int) -> KeyValue:
     key = value = b""
     create = mod = version = lease = 0
     last = 0
     while pos < end:
         tag = data[pos]
         if tag <= last:  # given twice, or out of order
-            return None
+            raise _NotPlain
         last = tag
         number, pos = _varint(data, pos + 1)
         if tag == _KEY:
@@ -98,8 +265,8 @@ def _event(data: bytes, pos: int, end: int) -> Event | None:
         elif tag == _VALUE:
             value = data[pos : pos + number]
             pos += number
-        elif number >= 1 << 63:
-            return None
+        elif number >= _INT64_END:
+            raise _NotPlain
         elif tag == _MOD:
             mod = number
         elif tag == _CREATE:
@@ -109,12 +276,10 @@ def _event(data: bytes, pos: int, end: int) -> Event | None:
         elif tag == _LEASE:
             lease = number
         else:
-            return None
-    if pos != end:  # a length that leads out of the event
-        return None
-    if deleted:
-        return Event(KeyValue(key, b"", 0, mod, 0))
-    return Event(KeyValue(key, value, create, mod, version, lease))
+            raise _NotPlain
+    if pos != end:  # a length that leads out of it
+        raise _NotPlain
+    return KeyValue(key, value, create, mod, version, lease)
 
 
 def _varint(data: bytes, pos: int) -> tuple[int, int]:
@@ -131,4 +296,4 @@ def _varint(data: bytes, pos: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         shift += 7
         if shift > 63:
-            raise IndexError("longer than any number that is sent")
+            raise _NotPlain  # longer than any number that is sent

@@ -30,6 +30,7 @@ from quorate.client.explaining import Explaining
 from quorate.client.faults import Reason, error_of, reason_of
 from quorate.client.lease_keeper import LeaseKeeper
 from quorate.client.queue_waits import QueueWaits
+from quorate.client.quick import read_put, read_range, read_txn
 from quorate.client.signing_in import SigningIn
 from quorate.client.tls import make_context
 from quorate.client.translate import (
@@ -38,13 +39,10 @@ from quorate.client.translate import (
     grant_result,
     lease_status,
     put_request,
-    put_result,
     range_request,
-    range_result,
     revision_of,
     ttl_seconds,
     txn_request,
-    txn_result,
 )
 from quorate.client.upkeep import Upkeep
 from quorate.client.urls import Address, Target
@@ -206,13 +204,13 @@ class RemoteStore:
         op = Range(keys, **options)
         check_range(op, self._limits)
         answer = await self._ask(_RANGE, range_request(op).encode(), Kind.READ, op)
-        return range_result(rpc.RangeResponse.decode(answer))
+        return read_range(answer)
 
     async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
         op = Put(key, value, **options)
         check_put(op, self._limits)
         answer = await self._ask(_PUT, put_request(op).encode(), Kind.WRITE, op)
-        return put_result(rpc.PutResponse.decode(answer))
+        return read_put(answer)
 
     async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
         op = Delete(keys, prev_kv)
@@ -224,7 +222,7 @@ class RemoteStore:
         check_txn(txn, self._limits)
         kind = Kind.WRITE if writes(txn.then) or writes(txn.otherwise) else Kind.READ
         answer = await self._ask(_TXN, txn_request(txn).encode(), kind, txn)
-        return txn_result(rpc.TxnResponse.decode(answer))
+        return read_txn(answer)
 
     async def compact(self, at: int) -> None:
         if at < 1:
