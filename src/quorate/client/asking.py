@@ -86,7 +86,7 @@ class Asking:
         deadline = self._loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
         attempt = Attempts(kind, what)
         while True:
-            channel = await self.ready_channel(deadline, attempt)
+            channel = self.channel_now or await self.ready_channel(deadline, attempt)
             token = self.signing_in.token
             try:
                 return await once(channel, token, deadline)
@@ -97,6 +97,11 @@ class Asking:
             except CallLost as error:
                 attempt.note_loss(error)
             await self._pause(deadline, attempt)
+
+    @property
+    def channel_now(self) -> Channel | None:
+        """The connection, if there is one and everything to call on it."""
+        return self.endpoints.current if self.signing_in.ready and not self._closed else None
 
     async def any_channel(self, what: What) -> Channel:
         """A connection for a call of the caller's own, with a token where one is needed."""

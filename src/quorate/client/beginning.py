@@ -49,8 +49,8 @@ class Beginning:
         False: there is no connection at the moment, and nothing was done.
         """
         asking = self._asking
-        channel = asking.endpoints.current
-        if channel is None or not asking.signing_in.ready:
+        channel = asking.channel_now
+        if channel is None:
             return False
         if isinstance(op, Put):
             path, payload = _PUT, put_request(op).encode()

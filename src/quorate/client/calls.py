@@ -147,8 +147,9 @@ class StreamCall:
     # What may wait for the server to take it before `send` waits.
     PENDING_BYTES_MAX = 256 * 1024
 
-    def __init__(self, channel: Channel, stream_id: int) -> None:
+    def __init__(self, channel: Channel, stream_id: int, size_max: int) -> None:
         self.stream_id = stream_id
+        self._size_max = size_max
         self._channel = channel
         self._reader: MessageReader | None = None
         self._messages: deque[bytes] = deque()
@@ -200,11 +201,11 @@ class StreamCall:
 
     # -- told by the channel ------------------------------------------------------------------
 
-    def on_head(self, head: HeaderBlock, size_max: int, *, ends: bool) -> None:
+    def on_head(self, head: HeaderBlock, *, ends: bool) -> None:
         if ends or head.status != b"200":
             self.on_status(head)
         else:
-            self._reader = MessageReader(size_max, head.get(b"grpc-encoding"))
+            self._reader = MessageReader(self._size_max, head.get(b"grpc-encoding"))
 
     def on_data(self, data: bytes, flow_bytes: int) -> bool:
         """Take part of the answer; False if that ends the call."""

@@ -15,6 +15,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import ssl
 from collections import deque
@@ -133,6 +134,7 @@ class Channel(asyncio.Protocol):
         self._going_away = False
         self._unary: dict[int, UnaryCall] = {}
         self._streams: dict[int, StreamCall] = {}
+        self._waits: dict[int, UnaryCall] = {}  # which have no deadline
         self._waiting: deque[UnaryCall] = deque()
         self._heads: dict[tuple[str, float | None, str | None], bytes] = {}
         self._paused = False
@@ -214,26 +216,38 @@ class Channel(asyncio.Protocol):
                 self._lost or "the server takes no more calls on this connection", left=False
             )
         stream_id = self._http.next_stream_id()
-        call = self._streams[stream_id] = StreamCall(self, stream_id)
+        size_max = self._options.answer_bytes_max
+        call = self._streams[stream_id] = StreamCall(self, stream_id, size_max)
         self._http.send_headers(stream_id, self._head(path, None, token))
         self._flush_soon()
         self._tick_soon()
         return call
 
-    async def first_answer(self, path: str, payload: bytes, *, token: str | None = None) -> bytes:
-        """The first message that one request is answered with, however long that takes.
+    async def wait(self, path: str, payload: bytes, *, token: str | None = None) -> bytes:
+        """`unary` for what is answered when something happens, however long that takes.
 
         Raises `Unavailable` if the server takes no more calls on this connection.
         """
-        if self.usable and not self._http.can_open_stream:
+        if not self.usable:
+            raise CallLost(self._lost or "the server is going away", left=False)
+        if not self._http.can_open_stream:
             raise Unavailable(f"{self.address} takes no more calls on this connection at a time")
-        call = self.stream(path, token=token)
-        call.send_soon(payload)
-        call.finish_sending()
+        result = self._loop.create_future()
+        now = self._loop.time()
+        call = UnaryCall(
+            self._head(path, None, token), payload, deadline=math.inf, began=now, result=result
+        )
+        stream_id = call.stream_id = self._http.next_stream_id()
+        self._waits[stream_id] = call
+        self._http.send_request(stream_id, call.head, frame(payload))
+        self._flush_soon()
+        self._tick_soon()
         try:
-            return await call.receive()
-        finally:
-            call.cancel()
+            answer: bytes = await result
+        except asyncio.CancelledError:
+            self._give_up(call)
+            raise
+        return answer
 
     async def close(self) -> None:
         """Say goodbye and hang up; takes at most `CLOSE_S_MAX` seconds."""
@@ -331,8 +345,7 @@ class Channel(asyncio.Protocol):
         stream_id = call.stream_id = self._http.next_stream_id()
         self._unary[stream_id] = call
         self._unflushed.append(call)
-        self._http.send_headers(stream_id, call.head)
-        self._http.send_data(stream_id, frame(call.payload), end_stream=True)
+        self._http.send_request(stream_id, call.head, frame(call.payload))
         if len(self._unary) == 1 and not self._flushing:
             self._flush()  # nobody is there to share a write with: a turn of the loop is time lost
         else:
@@ -346,7 +359,7 @@ class Channel(asyncio.Protocol):
                 self._send(call)
 
     def _give_up(self, call: UnaryCall) -> None:
-        if self._unary.pop(call.stream_id, None) is not None:
+        if (self._unary.pop(call.stream_id, None) or self._waits.pop(call.stream_id, None)) is not None:
             self._http.reset(call.stream_id, ErrorCode.CANCEL)
             self._flush_soon()
 
@@ -404,26 +417,27 @@ class Channel(asyncio.Protocol):
     # -- told by the other side ---------------------------------------------------------------
 
     def _on_event(self, event: Event) -> None:
+        # Nearly all are one of the three that an answer consists of.
+        kind = type(event)
+        if kind is DataReceived:
+            assert isinstance(event, DataReceived)
+            self._on_data(event)
+        elif kind is HeadersReceived:
+            assert isinstance(event, HeadersReceived)
+            self._on_head(event)
+        elif kind is TrailersReceived:
+            assert isinstance(event, TrailersReceived)
+            call = self._call(event.stream_id)
+            if call is not None:
+                call.on_status(event.headers)
+                self._forget(event.stream_id)
+        else:
+            self._on_rare_event(event)
+
+    def _on_rare_event(self, event: Event) -> None:
         match event:
-            case HeadersReceived(stream_id, headers, end_stream):
-                self.served = True
-                if (unary := self._unary.get(stream_id)) is not None:
-                    unary.on_head(headers, ends=end_stream)
-                elif (stream := self._streams.get(stream_id)) is not None:
-                    stream.on_head(headers, self._options.answer_bytes_max, ends=end_stream)
-                else:
-                    return
-                if end_stream or headers.status != b"200":
-                    self._forget(stream_id)
-            case DataReceived():
-                self._on_data(event)
-            case TrailersReceived(stream_id, headers):
-                call = self._unary.get(stream_id) or self._streams.get(stream_id)
-                if call is not None:
-                    call.on_status(headers)
-                    self._forget(stream_id)
             case StreamReset(stream_id, code):
-                call = self._unary.get(stream_id) or self._streams.get(stream_id)
+                call = self._call(stream_id)
                 if call is not None:
                     call.on_reset(code)
                     self._forget(stream_id)
@@ -442,38 +456,45 @@ class Channel(asyncio.Protocol):
                 self._flush()
                 self.abort(f"it does not speak HTTP/2 as it should: {reason}")
 
+    def _call(self, stream_id: int) -> UnaryCall | StreamCall | None:
+        return self._unary.get(stream_id) or self._streams.get(stream_id) or self._waits.get(stream_id)
+
+    def _on_head(self, event: HeadersReceived) -> None:
+        self.served = True
+        stream_id, headers, ends = event.stream_id, event.headers, event.end_stream
+        call = self._call(stream_id)
+        if call is None:
+            return
+        call.on_head(headers, ends=ends)
+        if ends or headers.status != b"200":
+            self._forget(stream_id)
+
     def _on_data(self, event: DataReceived) -> None:
-        stream_id = event.stream_id
-        unary = self._unary.get(stream_id)
-        if unary is not None:
-            self._http.consumed(stream_id, event.flow_bytes)
-            goes_on = unary.on_data(event.data, self._options.answer_bytes_max)
-            ended_early = event.end_stream
-            if ended_early:
-                unary.fail(CallLost("the server ended the call without a status", left=True))
-            if ended_early or not goes_on:
-                self._forget(stream_id)
-            return
-        stream = self._streams.get(stream_id)
-        if stream is None:
-            self._http.consumed(stream_id, event.flow_bytes)  # of a call that was given up
-            return
-        goes_on = stream.on_data(event.data, event.flow_bytes)
+        stream_id, flow_bytes = event.stream_id, event.flow_bytes
+        call = self._call(stream_id)
+        if isinstance(call, StreamCall):
+            goes_on = call.on_data(event.data, flow_bytes)
+        else:
+            self._http.consumed(stream_id, flow_bytes)
+            if call is None:
+                return  # it was given up
+            goes_on = call.on_data(event.data, self._options.answer_bytes_max)
         if event.end_stream:
-            stream.fail(CallLost("the server ended the call without a status", left=True))
+            call.fail(CallLost("the server ended the call without a status", left=True))
         if event.end_stream or not goes_on:
             self._forget(stream_id)
 
     def _forget(self, stream_id: int) -> None:
-        self._unary.pop(stream_id, None)
-        self._streams.pop(stream_id, None)
+        if self._unary.pop(stream_id, None) is None and self._streams.pop(stream_id, None) is None:
+            self._waits.pop(stream_id, None)
         # The server may be done before it has heard all we have to say.
         if self._http.is_open(stream_id):
             self._http.reset(stream_id, ErrorCode.CANCEL)
-        self._hang_up_when_idle()
+        if self._going_away:
+            self._hang_up_when_idle()
 
     def _hang_up_when_idle(self) -> None:
-        idle = not self._unary and not self._streams
+        idle = not (self._unary or self._streams or self._waits)
         if self._going_away and idle and self._transport is not None:
             self._transport.close()
 
@@ -502,9 +523,11 @@ class Channel(asyncio.Protocol):
         self._fail_waiting(error or CallLost(cause, left=False))
         for unflushed in self._unflushed:
             unflushed.fail(error or CallLost(cause, left=False))
-        sent, streams = [*self._unary.values()], [*self._streams.values()]
+        sent = [*self._unary.values()]
+        streams: list[StreamCall | UnaryCall] = [*self._streams.values(), *self._waits.values()]
         self._unary.clear()
         self._streams.clear()
+        self._waits.clear()
         for call in sent:
             call.fail(CallLost(cause, left=True))  # whatever ended it: it may be carried out
         for stream in streams:
@@ -543,7 +566,7 @@ class Channel(asyncio.Protocol):
             self._waiting = deque(call for call in self._waiting if not call.result.done())
         self._mind_silence(now)
         if not self.gone and (
-            self._unary or self._waiting or self._streams or self._pinged_at is not None
+            self._unary or self._waiting or self._streams or self._waits or self._pinged_at is not None
         ):
             self._tick_soon()
 

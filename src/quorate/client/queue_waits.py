@@ -46,7 +46,7 @@ class QueueWaits:
 
         async def once(channel: Channel, auth_token: str | None, deadline: float) -> bytes:
             del deadline  # there is none
-            return await channel.first_answer(WAIT_FIRST, payload, token=auth_token)
+            return await channel.wait(WAIT_FIRST, payload, token=auth_token)
 
         self._waits_count += 1
         try:

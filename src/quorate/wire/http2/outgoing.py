@@ -150,6 +150,33 @@ class Outgoing:
             self._hold(stream, data, size)
         return True
 
+    def send_request(self, stream_id: int, head: bytes, body: bytes) -> bool:
+        """A whole request on a new stream: in one piece if it fits into frames and windows."""
+        stream = self._open(stream_id)
+        if stream is None:
+            return False
+        size = len(body)
+        frame_max = self._send_frame_max
+        if (
+            size > self._send_window
+            or size > stream.send_window
+            or size > frame_max
+            or len(head) > frame_max
+            or self._resize_due
+        ):
+            self.send_headers(stream_id, head)
+            return self.send_data(stream_id, body, end_stream=True)
+        self._work += 2  # as for the two parts
+        self._send_window -= size  # the stream's own is of no interest any more
+        self._out += (
+            _pack_head(len(head) << 8 | _HEADERS, _END_HEADERS, stream_id),
+            head,
+            _pack_head(size << 8, _END_STREAM, stream_id),
+            body,
+        )
+        self._end_sent(stream)
+        return True
+
     def send_response(self, stream_id: int, head: bytes, body: bytes, trailers: bytes) -> bool:
         """A whole answer: in one piece if it fits into frames and windows, else as parts."""
         stream = self._streams.get(stream_id)

@@ -169,6 +169,45 @@ def test_whole_response_arrives_whatever_the_window(window: int) -> None:
     assert connection.open_streams == 0
 
 
+@pytest.mark.parametrize("window", [0, 5, 100, 1_000])
+@pytest.mark.parametrize("header_bytes", [10, 40_000])
+def test_whole_request_is_sent_as_its_parts_are(window: int, header_bytes: int) -> None:
+    block = encode_headers((*REQUEST, (b"a", b"x" * header_bytes)))
+    whole, parts = (client(peer_settings=initial_window(window)) for _ in range(2))
+    for body in (b"0123456789", bytes(200)):
+        stream_id = whole.next_stream_id()
+        assert whole.send_request(stream_id, block, body)
+        assert parts.next_stream_id() == stream_id
+        parts.send_headers(stream_id, block)
+        parts.send_data(stream_id, body, end_stream=True)
+        assert whole.pending(stream_id) == parts.pending(stream_id)
+        for connection in (whole, parts):
+            tell(connection, window_update(stream_id, 1_000)) if connection.pending(stream_id) else None
+        assert whole.data_to_send() == parts.data_to_send()
+        assert not whole.send_data(stream_id, b"more")
+    assert whole.pending_total == 0
+
+
+def test_requests_share_the_connection_s_window() -> None:
+    connection = client()
+    block = encode_headers(REQUEST)
+    waiting = []
+    for _ in range(5):
+        stream_id = connection.next_stream_id()
+        assert connection.send_request(stream_id, block, bytes(15_000))
+        waiting.append(connection.pending(stream_id))
+    assert waiting == [0, 0, 0, 0, 75_000 - 65_535]
+
+
+def test_no_request_is_sent_on_a_stream_that_is_not_new() -> None:
+    connection = client()
+    stream_id = connection.next_stream_id()
+    assert connection.send_request(stream_id, encode_headers(REQUEST), b"x")
+    connection.data_to_send()
+    assert not connection.send_request(stream_id, encode_headers(REQUEST), b"x")
+    assert connection.data_to_send() == b""
+
+
 def test_reset_drops_what_waits() -> None:
     connection = streaming(server(peer_settings=initial_window(0)), 1, 3)
     connection.send_data(1, bytes(10))
