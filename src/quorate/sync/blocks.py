@@ -66,7 +66,7 @@ class Block(Generic[R]):
         self._portal, self._block, self._wrap = portal, block, wrap
         self._task: asyncio.Task[bool | None] | None = None
         self._leaving: asyncio.Future[_Leaving] | None = None
-        self._is_over = threading.Event()
+        self._is_over: threading.Event | None = None  # made by who waits for it
 
     def __enter__(self) -> R:
         if self._task is not None:
@@ -82,7 +82,7 @@ class Block(Generic[R]):
         assert self._task is not None
         try:
             self._portal.check_process()
-            if not self._is_over.is_set() and not self._portal.is_closing:
+            if not self._task.done() and not self._portal.is_closing:
                 self._portal.run(lambda: self._leave((kind, error, trace)))
         except Forked:
             if kind is None:
@@ -92,8 +92,13 @@ class Block(Generic[R]):
             assert self._portal.is_closing
         if self._portal.is_closing:
             # Whoever closed the connection ends the block; it says what became of it.
-            self._is_over.wait(CLEAN_UP_S)
+            self._wait_over(self._task)
         return self._outcome(self._task, kind, error)
+
+    def _wait_over(self, task: asyncio.Task[bool | None]) -> None:
+        is_over = self._is_over = threading.Event()
+        if not task.done():  # or the loop may have looked for the event before it was there
+            is_over.wait(CLEAN_UP_S)
 
     # -- on the loop -------------------------------------------------------------------------
 
@@ -104,18 +109,18 @@ class Block(Generic[R]):
         task.add_done_callback(self._over)
         self._portal.track_block(task)
         try:
-            await asyncio.wait([entered])
+            return await entered
         except asyncio.CancelledError:
             entered.cancel()
             task.cancel()
             await asyncio.wait([task])
             raise
-        return entered.result()
 
     def _over(self, task: asyncio.Task[bool | None]) -> None:
         if not task.cancelled():
             task.exception()  # looked at: a block that nobody leaves is no news
-        self._is_over.set()
+        if self._is_over is not None:
+            self._is_over.set()
 
     async def _hold(self, entered: asyncio.Future[Any]) -> bool | None:
         assert self._leaving is not None
@@ -144,7 +149,12 @@ class Block(Generic[R]):
         assert self._leaving is not None
         if not self._leaving.done():
             self._leaving.set_result(leaving)
-        await asyncio.wait([self._task])
+        if not self._task.done():
+            # Not for the task itself, which goes on if this wait is cancelled; and not with
+            # `asyncio.wait`, which does the same for any number and takes several times as long.
+            ended: asyncio.Future[None] = self._portal.loop.create_future()
+            self._task.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
+            await ended
 
     async def _undo(self, _: Any) -> None:
         await self._leave((None, None, None))
