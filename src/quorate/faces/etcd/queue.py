@@ -36,7 +36,7 @@ class QueueService:
 
     def _begin(self, request: WaitFirstRequest, done: Done) -> Callable[[], None]:
         def told(seen: Revision | None, error: BaseException | None) -> None:
-            done(None if error is not None else self._response(seen), error)
+            done(None if error is not None else self._response(seen).encode(), error)
 
         assert self._telling is not None
         return self._telling.when_oldest(request.name, request.key, request.token, told)

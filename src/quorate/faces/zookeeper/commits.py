@@ -28,14 +28,14 @@ import asyncio
 import itertools
 import logging
 import random
-from collections.abc import Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
 from quorate.clock import Clock
-from quorate.errors import LeaseNotFound, NoSpace, QuorateError, TooLarge
+from quorate.errors import NoSpace, QuorateError, TooLarge
 from quorate.faces.zookeeper.claims import Claims
 from quorate.faces.zookeeper.drafts import Draft, MustWait
+from quorate.faces.zookeeper.errands import Errands
 from quorate.faces.zookeeper.faults import ZkError
 from quorate.faces.zookeeper.flights import Flights
 from quorate.faces.zookeeper.lanes import Lane, OnOutcome, Outcome, Request, Write
@@ -104,7 +104,7 @@ class Commits:
         self._number = itertools.count()
         self._random = random.Random()
         self._is_over = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.errands = Errands(replica, store)
         self.count = 0  # submitted and without an outcome
         self.unsettled: set[int] = set()  # sessions of writes of which nobody knows, or ever will
 
@@ -156,14 +156,15 @@ class Commits:
         if isinstance(request, Sync):
             write.only_looks = True
             lane.in_flight.append(write)
-            self._run(self._sync(write, request))
+            self.errands.start(self._replica.sync, partial(self._synced, write, request))
             return True
         if isinstance(request, CloseSession):
             if lane.in_flight:
                 return False
             lane.in_flight.append(write)
             self._closing[lane.session_id] = write
-            self._run(self._close(write))
+            closing = partial(self.errands.end_session, lane.session_id)
+            self.errands.start(closing, partial(self._closed, write))
             return True
         if not self._may_follow(lane):
             return False
@@ -269,7 +270,8 @@ class Commits:
             if not write.made_room:
                 write.made_room = write.lane.is_stopped = True
                 write.lane.unseen += 1
-                self._run(self._make_room(write.lane))
+                assert isinstance(self._store, InProcess)
+                self.errands.start(self._store.make_room, partial(self._made_room, write.lane))
                 return False
             self._answer(write, Outcome(Err.SYSTEM_ERROR, 0, b""))
             return True
@@ -287,7 +289,8 @@ class Commits:
         if not result.succeeded:
             self._try_again(write, revision)
         elif not txn.then:
-            self._run(self._finish_at(write, revision))
+            seen = partial(self._replica.caught_up, revision)
+            self.errands.start(seen, partial(self._looked, write))
         else:
             write.revision = revision
             self._expected[revision] = write
@@ -300,20 +303,15 @@ class Commits:
             self._expected.pop(write.revision, None)
             self._give_up(write, error)
 
-    async def _make_room(self, lane: Lane) -> None:
-        assert isinstance(self._store, InProcess)
-        try:
-            await self._store.make_room()
-        except QuorateError as error:
+    def _made_room(self, lane: Lane, _: None, error: Exception | None) -> None:
+        if error is not None:
             _log.warning("there is no room for a write, and none can be made: %s", error)
         lane.unseen -= 1
         self._restart(lane)
 
-    async def _finish_at(self, write: Write, revision: int) -> None:
-        """It only looked, and what it saw is durable when the replica shows it."""
-        try:
-            await self._replica.caught_up(revision)
-        except QuorateError as error:
+    def _looked(self, write: Write, _: None, error: Exception | None) -> None:
+        """It only looked, and what it saw is durable now that the replica shows it."""
+        if error is not None:
             self._give_up(write, error)
         else:
             self._finish(write, Outcome(Err.OK, 0, self._reply(write, 0)))
@@ -327,15 +325,8 @@ class Commits:
             except QuorateError as error:
                 self._loop.call_soon(self._told, write, None, error)
                 return
-        self._run(self._ask(write, txn))
-
-    async def _ask(self, write: Write, txn: Txn) -> None:
-        try:
-            result = await self._store.txn(txn)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it is told)
-            self._told(write, None, error)
-        else:
-            self._told(write, result, None)
+        told = partial(self._told, write)
+        self.errands.start(partial(self._store.txn, txn), told, may_raise=Exception)
 
     def _told(self, write: Write, result: TxnResult | None, error: BaseException | None) -> None:
         if self._is_over:
@@ -486,7 +477,10 @@ class Commits:
         lane.unseen += 1
         self._release(write, went_through=False)
         apart_s = min(max(write.attempts - _ATTEMPTS_AT_ONCE, 0) * _APART_S, _APART_S_MAX)
-        self._run(self._restart_at(lane, revision, self._random.uniform(0.0, apart_s)))
+        # The state that refused one of them must be seen first.
+        pause_s = self._random.uniform(0.0, apart_s)
+        seen = partial(self.errands.seen, revision, pause_s=pause_s)
+        self.errands.start(seen, partial(self._restart_at_last, lane))
 
     def _restart(self, lane: Lane) -> None:
         """When all that were in flight are back: prepare those that have to be, in their order."""
@@ -501,54 +495,33 @@ class Commits:
         lane.is_stopped = False
         self._pump(lane)
 
-    async def _restart_at(self, lane: Lane, revision: int, pause_s: float) -> None:
-        """The state that refused one of them must be seen first."""
-        if pause_s:
-            await asyncio.sleep(pause_s)
-        await self._replica.caught_up(revision)
+    def _restart_at_last(self, lane: Lane, _: None, error: Exception | None) -> None:
+        if error is not None:
+            raise error
         lane.unseen -= 1
         self._restart(lane)
 
     # -- sync and close ------------------------------------------------------------------
 
-    async def _sync(self, write: Write, request: Sync) -> None:
-        try:
-            await self._replica.sync()
-        except QuorateError as error:
+    def _synced(self, write: Write, request: Sync, _: None, error: Exception | None) -> None:
+        if error is not None:
             self._give_up(write, error)
         else:
             self._finish(write, Outcome(Err.OK, 0, path_body(request.path)))
 
-    async def _close(self, write: Write) -> None:
+    def _closed(self, write: Write, _: None, error: Exception | None) -> None:
         session_id = write.lane.session_id
-        try:
-            revision = await self._store.revoke(session_id)
-            await self._replica.caught_up(revision)
-        except LeaseNotFound:
-            pass  # it ended before
-        except QuorateError as error:
-            if self._closing.pop(session_id, None) is not None:
-                self._give_up(write, error)
-            return
-        self.session_ended(session_id)
+        if error is None:
+            self.session_ended(session_id)
+        elif self._closing.pop(session_id, None) is not None:
+            self._give_up(write, error)
 
-    def _run(self, work: Coroutine[None, None, None]) -> None:
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ran)
-
-    def _ran(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and not self._is_over:
-            _log.error("work for a write failed in a way it never should", exc_info=error)
-
-    async def stop(self) -> None:
-        """Nothing is begun any more; of what was, nobody will know."""
+    def end(self) -> None:
+        """Nothing is begun any more."""
         self._is_over = True
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def abandon(self) -> None:
+        """Of what was begun, nobody will know; no errand may be under way."""
         lanes = list(self._lanes.values())
         self.flights.clear()
         for table in (self._lanes, self._expected, self._closing, self._claims.by_path):

@@ -144,7 +144,9 @@ class Replica:
         finally:
             self._is_over = True
             self.ready.clear()
-            await self._commits.stop()
+            self._commits.end()
+            await self._commits.errands.stop()
+            self._commits.abandon()
             if self._recording is not None:
                 self._recording.cancel()
             for _, _, waiter in self._waiters:

@@ -6,6 +6,7 @@ import pytest
 
 from quorate.errors import DataError
 from quorate.faces.zookeeper import layout
+from quorate.faces.zookeeper.layout import NodeKind
 from quorate.faces.zookeeper.tree import Node, Tree, as_int32
 from quorate.store.model import Put, Txn
 from quorate.wire.zookeeper.codes import EventType, Op
@@ -308,7 +309,7 @@ def test_numbers_wrap_as_in_java() -> None:
 
 def test_a_copy_shares_nothing_that_changes() -> None:
     node = Node(b"/a")
-    values: dict[type, object] = {bytes: b"other", int: 7, tuple: (), type(None): b"some"}
+    values: dict[type, object] = {bytes: b"other", int: 7, NodeKind: 3, tuple: (), type(None): b"some"}
     names = [
         name for name in dir(node) if not name.startswith("_") and not callable(getattr(node, name))
     ]
