@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quorate.faces.common.asgi import AsgiApp
 from quorate.faces.common.exchange import Exchange, Headers, make_scope
-from quorate.faces.etcd.calls import CallHost, Status
+from quorate.faces.etcd.calls import Call, CallHost, Status
 from quorate.wire.grpc import StatusCode
 from quorate.wire.http2 import ErrorCode, HeaderBlock, encode_headers
 
@@ -17,15 +17,13 @@ _CONNECTION_HEADERS = frozenset(
 )
 
 
-class HttpCall:
+class HttpCall(Call):
     """One request: a stream of its session, and the wire of its exchange."""
 
-    __slots__ = ("_exchange", "_gone", "_host", "path", "stream_id")
+    __slots__ = ("_exchange", "_gone")
 
     def __init__(self, host: CallHost, stream_id: int, headers: HeaderBlock, app: AsgiApp) -> None:
-        self._host = host
-        self.stream_id = stream_id
-        self.path = ""
+        super().__init__(host, stream_id, "")
         self._gone = False
         fields = [(name, value) for name, value in headers.pairs if not name.startswith(b":")]
         if headers.authority is not None and headers.get(b"host") is None:
@@ -41,7 +39,7 @@ class HttpCall:
 
     # -- from the session
 
-    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
+    def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:
         self._exchange.received(data, flow_bytes)
         if end_stream:
             self._exchange.received_end()

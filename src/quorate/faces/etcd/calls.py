@@ -18,7 +18,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any
 
 from quorate.errors import ProtocolError, QuorateError
 from quorate.faces.etcd.faults import status_of
@@ -61,68 +61,81 @@ UNSENT_BYTES_MAX = 8 * 1024 * 1024
 PARTIAL_BYTES_MAX = 32 * 1024 * 1024
 
 
-class CallHost(Protocol):
-    """What a call needs of the session it belongs to."""
+class CallHost:
+    """What a call needs of the session it belongs to.
 
-    http2: Connection
-    loop: asyncio.AbstractEventLoop
-    message_bytes_max: int
-    partial_bytes: int
+    (A class and not a protocol, as `Call` is: compiled, its attributes and methods are then found
+    without looking them up by name.)
+    """
 
-    @property
-    def writing_paused(self) -> bool: ...
+    __slots__ = (
+        "http2",
+        "loop",
+        "message_bytes_max",
+        "partial_bytes",
+        "unsent_bytes",
+        "writing_paused",
+    )
 
-    @property
-    def unsent_bytes(self) -> int:
-        """How much of the answers the peer has not taken yet."""
-        ...
-
-    def answered(self, size: int) -> None:
-        """So much was queued for the peer."""
-        ...
+    def __init__(
+        self, http2: Connection, loop: asyncio.AbstractEventLoop, message_bytes_max: int
+    ) -> None:
+        self.http2 = http2
+        self.loop = loop
+        self.message_bytes_max = message_bytes_max
+        self.writing_paused = False
+        # How much of the answers the peer has not taken yet, and of its requests is not complete.
+        self.unsent_bytes = 0
+        self.partial_bytes = 0
 
     async def wait_for_room(self) -> None:
         """Wait, in order, until the peer has taken most of what waits for it."""
-        ...
+        raise NotImplementedError
 
     def flush_soon(self) -> None:
         """Send what was queued, at the end of this turn of the loop."""
-        ...
+        raise NotImplementedError
 
-    def ended(self, stream_id: int, path: str, code: StatusCode) -> None: ...
+    def ended(self, stream_id: int, path: str, code: StatusCode) -> None:
+        raise NotImplementedError
 
 
-class Call(Protocol):
+class Call:
     """Any exchange on one stream, gRPC or not."""
 
-    stream_id: int
-    path: str
+    __slots__ = ("_host", "path", "stream_id")
 
-    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None: ...
+    def __init__(self, host: CallHost, stream_id: int, path: str) -> None:
+        self._host = host
+        self.stream_id = stream_id
+        self.path = path
+
+    def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:
+        raise NotImplementedError
 
     def received_end(self) -> None:
         """The client sends no more."""
-        ...
+        raise NotImplementedError
 
     def cancel(self, status: Status | None) -> None:
         """End it from outside; None if there is nobody to tell."""
-        ...
+        raise NotImplementedError
 
     def may_send(self) -> None:
         """What was held back has left: go on."""
-        ...
+        return
 
 
-class RefusedCall:
+class RefusedCall(Call):
     """A call that cannot be served: it is told why once it has said what it wanted."""
 
-    __slots__ = ("_fault", "_host", "path", "stream_id")
+    __slots__ = ("_fault",)
 
     def __init__(self, host: CallHost, stream_id: int, path: str, fault: GrpcError) -> None:
-        self._host, self._fault = host, fault
-        self.stream_id, self.path = stream_id, path
+        super().__init__(host, stream_id, path)
+        self._fault = fault
 
-    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:  # noqa: ARG002
+    def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:  # noqa: ARG002
         self._host.http2.consumed(self.stream_id, flow_bytes)
         if end_stream:
             self.received_end()
@@ -137,18 +150,15 @@ class RefusedCall:
         code = StatusCode.CANCELLED if status is None else status[0]
         self._host.ended(self.stream_id, self.path, code)
 
-    def may_send(self) -> None:
-        return
 
-
-class _Handled:
+class _Handled(Call):
     """What both kinds of call share: a task, a deadline, and one way to end."""
 
-    __slots__ = ("_ending", "_gone", "_head", "_host", "_task", "_timer", "path", "stream_id")
+    __slots__ = ("_ending", "_gone", "_head", "_task", "_timer")
 
     def __init__(self, host: CallHost, stream_id: int, head: RequestHead) -> None:
-        self._host, self._head = host, head
-        self.stream_id, self.path = stream_id, head.path
+        super().__init__(host, stream_id, head.path)
+        self._head = head
         self._task: asyncio.Task[None] | None = None
         self._ending: Status | None = None
         self._gone = False
@@ -166,9 +176,6 @@ class _Handled:
             self._end(status)
         else:
             self._task.cancel()
-
-    def may_send(self) -> None:
-        return
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         self._task = self._host.loop.create_task(work)
@@ -224,7 +231,7 @@ class UnaryCall(_Handled):
         """Whether it is answered when something happens, not when something is done."""
         return self._give_up is not None
 
-    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
+    def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:
         host = self._host
         host.http2.consumed(self.stream_id, flow_bytes)
         # Nearly every request is one whole message in the one frame that ends the stream.
@@ -325,7 +332,7 @@ class UnaryCall(_Handled):
         host = self._host
         if not self._gone:
             host.http2.send_response(self.stream_id, head, frame(answer), OK_TRAILERS)
-            host.answered(len(answer))
+            host.unsent_bytes += len(answer)
         self._forget(StatusCode.OK)
         host.flush_soon()
 
@@ -360,7 +367,7 @@ class StreamCall(_Handled):
 
     # -- from the client
 
-    def received(self, data: bytes, flow_bytes: int, *, end_stream: bool) -> None:
+    def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:
         self._owed_bytes += flow_bytes
         try:
             self._requests.extend(self._reader.feed(data))

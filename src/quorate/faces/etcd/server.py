@@ -147,12 +147,12 @@ class _Fresh(asyncio.Protocol):
         self._timer = face.loop.call_later(FIRST_BYTES_S, self.abort)
         secure = transport.get_extra_info("ssl_object")
         if secure is not None and secure.selected_alpn_protocol() == "h2":
-            self._become(Session(face))
+            self._become(_protocol(Session(face)))
 
     def data_received(self, data: bytes) -> None:
         self._heard += data
         if self._heard.startswith(PREFACE):
-            self._become(Session(self._face))
+            self._become(_protocol(Session(self._face)))
         elif not PREFACE.startswith(self._heard):
             self._become(self._face.http1.make_protocol())
 
@@ -175,6 +175,11 @@ class _Fresh(asyncio.Protocol):
         protocol.connection_made(self._transport)
         if self._heard:
             protocol.data_received(self._heard)
+
+
+def _protocol(session: Session) -> asyncio.Protocol:
+    """It has all methods of one."""
+    return cast(asyncio.Protocol, session)
 
 
 @contextlib.asynccontextmanager

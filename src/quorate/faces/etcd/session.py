@@ -22,6 +22,7 @@ from quorate.faces.etcd.asgi import HttpCall
 from quorate.faces.etcd.calls import (
     UNSENT_BYTES_MAX,
     Call,
+    CallHost,
     RefusedCall,
     Status,
     StreamCall,
@@ -62,17 +63,17 @@ _STALLED_BYTES_MIN = 1 << 20
 LINGER_S = 1.0
 
 
-class Session(asyncio.Protocol):
-    """One connection; `face` has what all of them share."""
+class Session(CallHost):
+    """One connection; `face` has what all of them share.
+
+    An `asyncio.Protocol` in all but name: see `CallHost` for why it is none by inheritance.
+    """
 
     def __init__(self, face: Face) -> None:
+        super().__init__(
+            Connection(client_side=False, limits=face.http2_limits), face.loop, face.message_bytes_max
+        )
         self._face = face
-        self.loop = face.loop
-        self.http2 = Connection(client_side=False, limits=face.http2_limits)
-        self.message_bytes_max = face.message_bytes_max
-        self.writing_paused = False
-        self.unsent_bytes = 0
-        self.partial_bytes = 0
         self._stalled_at: float | None = None
         self._pending_seen = 0
         self._waiting_for_room: deque[asyncio.Future[None]] = deque()
@@ -141,9 +142,6 @@ class Session(asyncio.Protocol):
             self._flush_due = True
             self.loop.call_soon(self._flush)
 
-    def answered(self, size: int) -> None:
-        self.unsent_bytes += size
-
     async def wait_for_room(self) -> None:
         while self.unsent_bytes > UNSENT_BYTES_MAX:
             turn = self.loop.create_future()
@@ -206,7 +204,7 @@ class Session(asyncio.Protocol):
             if call is None:
                 self.http2.consumed(event.stream_id, event.flow_bytes)
             else:
-                call.received(event.data, event.flow_bytes, end_stream=event.end_stream)
+                call.received(event.data, event.flow_bytes, event.end_stream)
         elif kind is TrailersReceived:
             assert isinstance(event, TrailersReceived)
             call = self._calls.get(event.stream_id)

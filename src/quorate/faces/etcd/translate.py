@@ -180,8 +180,6 @@ def txn_of(request: rpc.TxnRequest, operations_max: int) -> Txn:
     longest = max(len(request.compare), len(request.success), len(request.failure))
     if longest > operations_max:
         raise EtcdFault.too_many_operations()
-    if not all(compare.key for compare in request.compare):
-        raise EtcdFault.empty_key()
     nested_max = operations_max - longest
     return Txn(
         tuple([_compare_of(compare) for compare in request.compare]),
@@ -208,6 +206,8 @@ def _compare_of(compare: rpc.Compare) -> Compare:
     Of what etcd's protocol does not define: a target nobody knows counts as equal, and a relation
     nobody knows always holds  [apply.go, compareKV].
     """
+    if not compare.key:
+        raise EtcdFault.empty_key()
     keys = keys_of(compare.key, compare.range_end)
     target: CompareTarget
     operand: bytes | int

@@ -353,7 +353,7 @@ class Connection(Control):
             self._break_stream(stream_id, ErrorCode.REFUSED_STREAM)
             return
         self._streams[stream_id] = Stream(
-            stream_id, self._send_initial, self._receive_initial, 0, True, is_end, length
+            stream_id, self._send_initial, self._receive_initial, True, is_end, length
         )
         self._events.append(HeadersReceived(stream_id, block, is_end))
 

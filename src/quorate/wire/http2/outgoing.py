@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-import msgspec
-
 from quorate.wire.http2.codes import (
     FRAME_BYTES_DEFAULT,
     FRAME_HEAD,
@@ -46,24 +44,38 @@ _TABLE_RESIZED_TO_0: Final = b"\x20"
 _FINISHED_MAX: Final = 128
 
 
-class Stream(msgspec.Struct, gc=False):
+class Stream:
     """One stream that is open in at least one direction."""
 
-    id: int
-    send_window: int
-    receive_window: int
-    # Consumed by the application and not yet given back to the peer.
-    credit: int = 0
-    head_received: bool = False
-    receive_ended: bool = False
-    # What is to come according to content-length.
-    length_left: int | None = None
-    # The application ended its side; `end_sent` once END_STREAM is in the queue of frames.
-    send_ended: bool = False
-    end_sent: bool = False
-    pending: int = 0
-    held: deque[bytes | memoryview] | None = None
-    trailers: bytes | None = None
+    __slots__ = (
+        "credit", "end_sent", "head_received", "held", "id", "length_left", "pending", "receive_ended",
+        "receive_window", "send_ended", "send_window", "trailers",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        id: int,
+        send_window: int,
+        receive_window: int,
+        head_received: bool = False,
+        receive_ended: bool = False,
+        length_left: int | None = None,
+    ) -> None:
+        self.id = id
+        self.send_window = send_window
+        self.receive_window = receive_window
+        # Consumed by the application and not yet given back to the peer.
+        self.credit = 0
+        self.head_received = head_received
+        self.receive_ended = receive_ended
+        # What is to come according to content-length.
+        self.length_left = length_left
+        # The application ended its side; `end_sent` once END_STREAM is in the queue of frames.
+        self.send_ended = False
+        self.end_sent = False
+        self.pending = 0
+        self.held: deque[bytes | memoryview] | None = None
+        self.trailers: bytes | None = None
 
 
 class Outgoing:
