@@ -23,7 +23,7 @@ class HttpCall(Call):
     __slots__ = ("_exchange", "_gone")
 
     def __init__(self, host: CallHost, stream_id: int, headers: HeaderBlock, app: AsgiApp) -> None:
-        super().__init__(host, stream_id, "")
+        self._host, self.stream_id, self.path = host, stream_id, ""
         self._gone = False
         fields = [(name, value) for name, value in headers.pairs if not name.startswith(b":")]
         if headers.authority is not None and headers.get(b"host") is None:

@@ -105,10 +105,9 @@ class Call:
 
     __slots__ = ("_host", "path", "stream_id")
 
-    def __init__(self, host: CallHost, stream_id: int, path: str) -> None:
-        self._host = host
-        self.stream_id = stream_id
-        self.path = path
+    _host: CallHost
+    stream_id: int
+    path: str
 
     def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:
         raise NotImplementedError
@@ -132,8 +131,8 @@ class RefusedCall(Call):
     __slots__ = ("_fault",)
 
     def __init__(self, host: CallHost, stream_id: int, path: str, fault: GrpcError) -> None:
-        super().__init__(host, stream_id, path)
-        self._fault = fault
+        self._host, self._fault = host, fault
+        self.stream_id, self.path = stream_id, path
 
     def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:  # noqa: ARG002
         self._host.http2.consumed(self.stream_id, flow_bytes)
@@ -154,11 +153,13 @@ class RefusedCall(Call):
 class _Handled(Call):
     """What both kinds of call share: a task, a deadline, and one way to end."""
 
-    __slots__ = ("_ending", "_gone", "_head", "_task", "_timer")
+    __slots__ = ("_ending", "_gone", "_head", "_over", "_partial_bytes", "_task", "_timer")
 
     def __init__(self, host: CallHost, stream_id: int, head: RequestHead) -> None:
-        super().__init__(host, stream_id, head.path)
-        self._head = head
+        self._host, self._head = host, head
+        self.stream_id, self.path = stream_id, head.path
+        self._over = False
+        self._partial_bytes = 0  # what of the host's is this call's
         self._task: asyncio.Task[None] | None = None
         self._ending: Status | None = None
         self._gone = False
@@ -187,6 +188,8 @@ class _Handled(Call):
         self._forget(StatusCode.CANCELLED if status is None else status[0])
 
     def _forget(self, code: StatusCode) -> None:
+        self._over = True
+        self._host.partial_bytes -= self._partial_bytes
         if self._timer is not None:
             self._timer.cancel()
         self._host.ended(self.stream_id, self.path, code)
@@ -213,7 +216,7 @@ class _Handled(Call):
 class UnaryCall(_Handled):
     """One request, one response."""
 
-    __slots__ = ("_give_up", "_method", "_over", "_partial_bytes", "_payload", "_reader")
+    __slots__ = ("_give_up", "_method", "_payload", "_reader")
 
     def __init__(
         self, host: CallHost, stream_id: int, head: RequestHead, method: Unary[Any, Any]
@@ -222,8 +225,6 @@ class UnaryCall(_Handled):
         self._method = method
         self._reader: MessageReader | None = None
         self._payload: bytes | None = None
-        self._partial_bytes = 0
-        self._over = False
         self._give_up: Callable[[], None] | None = None
 
     @property
@@ -305,10 +306,8 @@ class UnaryCall(_Handled):
             self._send(RESPONSE_HEAD, answer)
 
     def _forget(self, code: StatusCode) -> None:
-        self._over = True
         if self._give_up is not None:
             self._give_up()
-        self._host.partial_bytes -= self._partial_bytes
         super()._forget(code)
 
     async def _run(self, payload: bytes) -> None:
