@@ -120,6 +120,8 @@ class _News:
             loop.add_reader(self._reading_end, self._arrived)
         except NotImplementedError:  # Windows
             self.close()
+        else:
+            os.set_blocking(self._reading_end, False)  # the loop must not wait here, whatever happens
 
     def tell(self, callback: Callable[..., None], *args: object) -> None:
         """Have it called on the loop, after all that was told before."""
