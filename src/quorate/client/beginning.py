@@ -19,7 +19,7 @@ from quorate.client.details import describe
 from quorate.client.faults import Reason, error_of, indeterminate, reason_of
 from quorate.client.losses import AnswerUnreadable, CallLost
 from quorate.client.quick import read_put, read_txn
-from quorate.client.translate import put_request, txn_request
+from quorate.client.translate import put_request, txn_payload
 from quorate.errors import ProtocolError, QuorateError, StoreClosed
 from quorate.store.model import Put, PutResult, Txn, TxnResult
 from quorate.wire.grpc import GrpcError
@@ -55,7 +55,7 @@ class Beginning:
         if isinstance(op, Put):
             path, payload = _PUT, put_request(op).encode()
         else:
-            path, payload = _TXN, txn_request(op).encode()
+            path, payload = _TXN, txn_payload(op)
         channel.begin(
             path,
             payload,

@@ -42,7 +42,7 @@ from quorate.client.translate import (
     range_request,
     revision_of,
     ttl_seconds,
-    txn_request,
+    txn_payload,
 )
 from quorate.client.upkeep import Upkeep
 from quorate.client.urls import Address, Target
@@ -221,7 +221,7 @@ class RemoteStore:
     async def txn(self, txn: Txn) -> TxnResult:
         check_txn(txn, self._limits)
         kind = Kind.WRITE if writes(txn.then) or writes(txn.otherwise) else Kind.READ
-        answer = await self._ask(_TXN, txn_request(txn).encode(), kind, txn)
+        answer = await self._ask(_TXN, txn_payload(txn), kind, txn)
         return read_txn(answer)
 
     async def compact(self, at: int) -> None:

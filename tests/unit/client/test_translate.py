@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.client import translate
-from quorate.errors import ProtocolError
+from quorate.errors import InvalidRequest, ProtocolError
 from quorate.faces.etcd import translate as face
 from quorate.store.model import (
     Compare,
@@ -29,6 +29,7 @@ from quorate.store.model import (
 from quorate.store.rules import as_range
 from quorate.wire.etcd import kv as wire_kv
 from quorate.wire.etcd import rpc
+from tests.properties.requests import txns
 
 _KEY = st.binary(min_size=1, max_size=4)
 _INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -122,15 +123,32 @@ def _keys(keys: Keys) -> object:
 
 @given(_OPS)
 def test_the_server_hears_what_the_client_says(op: Op) -> None:
-    message = translate.txn_request(Txn(then=(op,)))
-    heard = face.txn_of(rpc.TxnRequest.decode(message.encode()), 100)
+    heard = face.txn_of(rpc.TxnRequest.decode(translate.txn_payload(Txn(then=(op,)))), 100)
     assert [_means(inner) for inner in heard.then] == [_means(op)]
+
+
+@given(txns)
+def test_a_transaction_is_written_as_its_message_is(txn: Txn) -> None:
+    payload = translate.txn_payload(txn)
+    assert rpc.TxnRequest.decode(payload).encode() == payload
+
+
+def test_what_no_message_can_have_is_refused() -> None:
+    for number in (2**63, -(2**63) - 1):
+        with pytest.raises(InvalidRequest, match="does not fit"):
+            translate.txn_payload(Txn((Compare.create_revision(b"k", "=", number),)))
+    deep = Txn(then=(Put(b"k"),))
+    for _ in range(48):
+        deep = Txn(then=(deep,))
+    payload = translate.txn_payload(deep)
+    assert rpc.TxnRequest.decode(payload).encode() == payload
+    with pytest.raises(InvalidRequest, match="nests more than 100"):
+        translate.txn_payload(Txn(then=(Txn(then=(deep,)),)))
 
 
 @given(st.lists(_COMPARES, max_size=3).map(tuple))
 def test_the_server_compares_what_the_client_wants_compared(compares: tuple[Compare, ...]) -> None:
-    message = translate.txn_request(Txn(compares))
-    heard = face.txn_of(rpc.TxnRequest.decode(message.encode()), 100)
+    heard = face.txn_of(rpc.TxnRequest.decode(translate.txn_payload(Txn(compares))), 100)
     assert [_means(compare) for compare in heard.compares] == [_means(each) for each in compares]
 
 
