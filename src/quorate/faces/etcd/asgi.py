@@ -23,7 +23,7 @@ class HttpCall(Call):
     __slots__ = ("_exchange", "_gone")
 
     def __init__(self, host: CallHost, stream_id: int, headers: HeaderBlock, app: AsgiApp) -> None:
-        self._host, self.stream_id, self.path = host, stream_id, ""
+        self.host, self.stream_id, self.path = host, stream_id, ""
         self._gone = False
         fields = [(name, value) for name, value in headers.pairs if not name.startswith(b":")]
         if headers.authority is not None and headers.get(b"host") is None:
@@ -58,25 +58,25 @@ class HttpCall(Call):
 
     @property
     def blocked(self) -> bool:
-        return self._host.writing_paused or self._host.http2.pending(self.stream_id) > 0
+        return self.host.writing_paused or self.host.http2.pending(self.stream_id) > 0
 
     def start_response(self, status: int, headers: Headers) -> None:
         pairs = [(b":status", b"%d" % status)]
         pairs += [
             (name.lower(), value) for name, value in headers if name.lower() not in _CONNECTION_HEADERS
         ]
-        self._host.http2.send_headers(self.stream_id, encode_headers(tuple(pairs)))
+        self.host.http2.send_headers(self.stream_id, encode_headers(tuple(pairs)))
 
     def send_body(self, data: bytes, *, more: bool) -> None:
-        self._host.http2.send_data(self.stream_id, data, end_stream=not more)
-        self._host.flush_soon()
+        self.host.http2.send_data(self.stream_id, data, end_stream=not more)
+        self.host.flush_soon()
 
     def taken(self, size: int) -> None:
-        self._host.http2.consumed(self.stream_id, size)
-        self._host.flush_soon()
+        self.host.http2.consumed(self.stream_id, size)
+        self.host.flush_soon()
 
     def finished(self, *, started: bool, answered: bool) -> None:
-        http2 = self._host.http2
+        http2 = self.host.http2
         if not self._gone:
             if not answered and started:
                 http2.reset(self.stream_id, ErrorCode.INTERNAL_ERROR)
@@ -85,5 +85,5 @@ class HttpCall(Call):
             if not self._exchange.received_all and not http2.pending(self.stream_id):
                 # The client need not go on sending (RFC 9113, section 8.1).
                 http2.reset(self.stream_id, ErrorCode.NO_ERROR)
-            self._host.flush_soon()
-        self._host.ended(self.stream_id, self.path, StatusCode.OK)
+            self.host.flush_soon()
+        self.host.ended(self.stream_id, self.path, StatusCode.OK)

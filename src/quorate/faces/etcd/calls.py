@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from quorate.errors import ProtocolError, QuorateError
 from quorate.faces.etcd.faults import status_of
+from quorate.faces.etcd.handling import answer, next_request, send, serve
 from quorate.faces.etcd.methods import Streaming, Unary, WithMetadata
 from quorate.wire.grpc import (
     OK_TRAILERS,
@@ -88,8 +89,8 @@ class CallHost:
         self.unsent_bytes = 0
         self.partial_bytes = 0
 
-    async def wait_for_room(self) -> None:
-        """Wait, in order, until the peer has taken most of what waits for it."""
+    def wait_for_room(self) -> asyncio.Future[None] | None:
+        """What to wait for, in order, before more is made for a peer that takes little; or nothing."""
         raise NotImplementedError
 
     def flush_soon(self) -> None:
@@ -103,9 +104,9 @@ class CallHost:
 class Call:
     """Any exchange on one stream, gRPC or not."""
 
-    __slots__ = ("_host", "path", "stream_id")
+    __slots__ = ("host", "path", "stream_id")
 
-    _host: CallHost
+    host: CallHost
     stream_id: int
     path: str
 
@@ -131,23 +132,23 @@ class RefusedCall(Call):
     __slots__ = ("_fault",)
 
     def __init__(self, host: CallHost, stream_id: int, path: str, fault: GrpcError) -> None:
-        self._host, self._fault = host, fault
+        self.host, self._fault = host, fault
         self.stream_id, self.path = stream_id, path
 
     def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:  # noqa: ARG002
-        self._host.http2.consumed(self.stream_id, flow_bytes)
+        self.host.http2.consumed(self.stream_id, flow_bytes)
         if end_stream:
             self.received_end()
 
     def received_end(self) -> None:
-        _send_trailers_only(self._host, self.stream_id, (self._fault.code, self._fault.message))
-        self._host.ended(self.stream_id, self.path, self._fault.code)
+        _send_trailers_only(self.host, self.stream_id, (self._fault.code, self._fault.message))
+        self.host.ended(self.stream_id, self.path, self._fault.code)
 
     def cancel(self, status: Status | None) -> None:
         if status is not None:
-            _send_trailers_only(self._host, self.stream_id, status)
+            _send_trailers_only(self.host, self.stream_id, status)
         code = StatusCode.CANCELLED if status is None else status[0]
-        self._host.ended(self.stream_id, self.path, code)
+        self.host.ended(self.stream_id, self.path, code)
 
 
 class _Handled(Call):
@@ -156,7 +157,7 @@ class _Handled(Call):
     __slots__ = ("_ending", "_gone", "_head", "_over", "_partial_bytes", "_task", "_timer")
 
     def __init__(self, host: CallHost, stream_id: int, head: RequestHead) -> None:
-        self._host, self._head = host, head
+        self.host, self._head = host, head
         self.stream_id, self.path = stream_id, head.path
         self._over = False
         self._partial_bytes = 0  # what of the host's is this call's
@@ -179,7 +180,7 @@ class _Handled(Call):
             self._task.cancel()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        self._task = self._host.loop.create_task(work)
+        self._task = self.host.loop.create_task(work)
 
     def _end(self, status: Status | None) -> None:
         """Say how it ended, unless the client is gone, and be forgotten."""
@@ -189,15 +190,15 @@ class _Handled(Call):
 
     def _forget(self, code: StatusCode) -> None:
         self._over = True
-        self._host.partial_bytes -= self._partial_bytes
+        self.host.partial_bytes -= self._partial_bytes
         if self._timer is not None:
             self._timer.cancel()
-        self._host.ended(self.stream_id, self.path, code)
+        self.host.ended(self.stream_id, self.path, code)
 
     def _send_status(self, status: Status) -> None:
-        _send_trailers_only(self._host, self.stream_id, status)
+        _send_trailers_only(self.host, self.stream_id, status)
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """End with the status that an error from the handler means."""
         match error:
             case asyncio.CancelledError():
@@ -216,13 +217,13 @@ class _Handled(Call):
 class UnaryCall(_Handled):
     """One request, one response."""
 
-    __slots__ = ("_give_up", "_method", "_payload", "_reader")
+    __slots__ = ("_give_up", "_payload", "_reader", "method")
 
     def __init__(
         self, host: CallHost, stream_id: int, head: RequestHead, method: Unary[Any, Any]
     ) -> None:
         super().__init__(host, stream_id, head)
-        self._method = method
+        self.method = method
         self._reader: MessageReader | None = None
         self._payload: bytes | None = None
         self._give_up: Callable[[], None] | None = None
@@ -233,7 +234,7 @@ class UnaryCall(_Handled):
         return self._give_up is not None
 
     def received(self, data: bytes, flow_bytes: int, end_stream: bool) -> None:
-        host = self._host
+        host = self.host
         host.http2.consumed(self.stream_id, flow_bytes)
         # Nearly every request is one whole message in the one frame that ends the stream.
         if (
@@ -260,7 +261,7 @@ class UnaryCall(_Handled):
                     raise GrpcError(StatusCode.INTERNAL, f"{self.path} takes one message, not more")
                 self._payload = payload
         except GrpcError as error:
-            self._fail(error)
+            self.fail(error)
             return
         if end_stream:
             self.received_end()
@@ -272,36 +273,36 @@ class UnaryCall(_Handled):
             if self._payload is None:
                 raise GrpcError(StatusCode.INTERNAL, f"{self.path} takes a message; none was sent")
         except GrpcError as error:
-            self._fail(error)
+            self.fail(error)
             return
         self._answer(self._payload)
 
     def _answer(self, payload: bytes) -> None:
         """In a task, unless the method can do without."""
-        prompt, waiting = self._method.prompt, self._method.waiting
+        prompt, waiting = self.method.prompt, self.method.waiting
         if waiting is not None:
             try:
-                self._give_up = waiting(self._method.request.decode(payload), self._done)
+                self._give_up = waiting(self.method.request.decode(payload), self._done)
             except Exception as error:  # noqa: BLE001 (as below)
-                self._fail(error)
+                self.fail(error)
             return
-        if prompt is None or self._host.unsent_bytes > UNSENT_BYTES_MAX:
-            self._start(self._run(payload))
+        if prompt is None or self.host.unsent_bytes > UNSENT_BYTES_MAX:
+            self._start(answer(self, payload))
             return
         try:
-            taken = prompt(self._method.request.decode(payload), self._done)
-        except Exception as error:  # noqa: BLE001 (`_fail` tells the client, and the log if need be)
-            self._fail(error)
+            taken = prompt(self.method.request.decode(payload), self._done)
+        except Exception as error:  # noqa: BLE001 (`fail` tells the client, and the log if need be)
+            self.fail(error)
         else:
             if not taken:
-                self._start(self._run(payload))
+                self._start(answer(self, payload))
 
     def _done(self, answer: bytes | None, error: BaseException | None) -> None:
         if self._over:  # its deadline passed meanwhile, or its client left
             return
         if answer is None:
             assert error is not None
-            self._fail(error)
+            self.fail(error)
         else:
             self._send(RESPONSE_HEAD, answer)
 
@@ -310,25 +311,14 @@ class UnaryCall(_Handled):
             self._give_up()
         super()._forget(code)
 
-    async def _run(self, payload: bytes) -> None:
-        method, host = self._method, self._host
-        try:
-            response = await method.handle(method.request.decode(payload))
-            if host.unsent_bytes > UNSENT_BYTES_MAX:
-                # Not encoded yet, it is little more than references to what the store has anyway.
-                await host.wait_for_room()
-        except BaseException as error:
-            self._fail(error)
-            if isinstance(error, Exception):
-                return
-            raise
+    def send_response(self, response: Message | WithMetadata[Any]) -> None:
         if isinstance(response, WithMetadata):
             self._send(response_head(response.metadata), response.response.encode())
         else:
             self._send(RESPONSE_HEAD, response.encode())
 
     def _send(self, head: bytes, answer: bytes) -> None:
-        host = self._host
+        host = self.host
         if not self._gone:
             host.http2.send_response(self.stream_id, head, frame(answer), OK_TRAILERS)
             host.unsent_bytes += len(answer)
@@ -341,28 +331,28 @@ class StreamCall(_Handled):
 
     __slots__ = (
         "_arrived",
-        "_finished",
         "_head_sent",
-        "_method",
         "_owed_bytes",
         "_reader",
         "_requests",
         "_senders",
+        "is_finished",
+        "method",
     )
 
     def __init__(
         self, host: CallHost, stream_id: int, head: RequestHead, method: Streaming[Any, Any]
     ) -> None:
         super().__init__(host, stream_id, head)
-        self._method = method
+        self.method = method
         self._reader = MessageReader(host.message_bytes_max, head.encoding)
         self._requests: deque[bytes] = deque()
         self._owed_bytes = 0
         self._arrived: asyncio.Future[None] | None = None
-        self._finished = False
+        self.is_finished = False
         self._head_sent = False
         self._senders: deque[asyncio.Future[None]] = deque()
-        self._start(self._run())
+        self._start(serve(self))
 
     # -- from the client
 
@@ -378,30 +368,32 @@ class StreamCall(_Handled):
         if not self._requests:
             self._give_back()
         if end_stream:
-            self._finished = True
+            self.is_finished = True
         self._wake_reader()
 
     def received_end(self) -> None:
-        self._finished = True
+        self.is_finished = True
         self._wake_reader()
 
     def __aiter__(self) -> StreamCall:
         return self
 
-    async def __anext__(self) -> Message:
-        while not self._requests:
-            if self._finished:
-                raise StopAsyncIteration
-            self._arrived = self._host.loop.create_future()
-            try:
-                await self._arrived
-            finally:
-                self._arrived = None
+    def __anext__(self) -> Coroutine[Any, Any, Message]:
+        return next_request(self)
+
+    def take(self) -> Message | None:
+        """The next request, if one is here."""
+        if not self._requests:
+            return None
         payload = self._requests.popleft()
         if not self._requests:
             self._give_back()
-        request: Message = self._method.request.decode(payload)
+        request: Message = self.method.request.decode(payload)
         return request
+
+    def wait_arrival(self) -> asyncio.Future[None]:
+        self._arrived = arrived = self.host.loop.create_future()
+        return arrived
 
     def _wake_reader(self) -> None:
         if self._arrived is not None and not self._arrived.done():
@@ -409,42 +401,38 @@ class StreamCall(_Handled):
 
     def _give_back(self) -> None:
         """Everything received was taken: the client may send as much again."""
-        self._host.http2.consumed(self.stream_id, self._owed_bytes)
+        self.host.http2.consumed(self.stream_id, self._owed_bytes)
         self._owed_bytes = 0
-        self._host.flush_soon()
+        self.host.flush_soon()
 
     # -- to the client
 
-    async def send(self, *responses: Message) -> None:
+    def send(self, *responses: Message) -> Coroutine[Any, Any, None]:
         """Queue responses; waits its turn while the peer does not take what was sent."""
-        while self._blocked():
-            turn = self._host.loop.create_future()
-            self._senders.append(turn)
-            try:
-                await turn
-            except BaseException:
-                # Whoever is woken and does not send must pass the turn on.
-                if turn.done() and not turn.cancelled():
-                    self._wake_sender()
-                raise
-        http2 = self._host.http2
+        return send(self, responses)
+
+    def wait_turn(self) -> asyncio.Future[None]:
+        turn = self.host.loop.create_future()
+        self._senders.append(turn)
+        return turn
+
+    def put(self, responses: Sequence[Message]) -> None:
+        """Queue responses now."""
+        http2 = self.host.http2
         if not self._head_sent:
             self._head_sent = True
             http2.send_headers(self.stream_id, RESPONSE_HEAD)
         http2.send_data(self.stream_id, b"".join([frame(each.encode()) for each in responses]))
-        self._host.flush_soon()
+        self.host.flush_soon()
         if self._senders:
-            self._wake_sender()
+            self.may_send()
+
+    def is_blocked(self) -> bool:
+        return self.host.writing_paused or self.host.http2.pending(self.stream_id) > 0
 
     def may_send(self) -> None:
-        self._wake_sender()
-
-    def _blocked(self) -> bool:
-        return self._host.writing_paused or self._host.http2.pending(self.stream_id) > 0
-
-    def _wake_sender(self) -> None:
         # One at a time and in order: of a thousand watches behind one slow reader, the next one goes.
-        if self._blocked():
+        if self.is_blocked():
             return
         while self._senders:
             turn = self._senders.popleft()
@@ -452,28 +440,21 @@ class StreamCall(_Handled):
                 turn.set_result(None)
                 return
 
-    async def _run(self) -> None:
-        try:
-            await self._method.handle(self, self.send)
-        except BaseException as error:
-            self._fail(error)
-            if isinstance(error, Exception):
-                return
-            raise
+    def succeeded(self) -> None:
         self._end((StatusCode.OK, ""))
 
     def _send_status(self, status: Status) -> None:
         if not self._head_sent and status[0] is not StatusCode.OK:
-            _send_trailers_only(self._host, self.stream_id, status)
+            _send_trailers_only(self.host, self.stream_id, status)
             return
-        http2 = self._host.http2
+        http2 = self.host.http2
         if not self._head_sent:
             http2.send_headers(self.stream_id, RESPONSE_HEAD)
         http2.send_headers(self.stream_id, status_trailers(*status), end_stream=True)
-        if not self._finished and not http2.pending(self.stream_id):
+        if not self.is_finished and not http2.pending(self.stream_id):
             # Or the client would go on sending into a call that is over (RFC 9113, section 8.1).
             http2.reset(self.stream_id, ErrorCode.NO_ERROR)
-        self._host.flush_soon()
+        self.host.flush_soon()
 
 
 def _send_trailers_only(host: CallHost, stream_id: int, status: Status) -> None:

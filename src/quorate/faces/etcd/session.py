@@ -142,11 +142,12 @@ class Session(CallHost):
             self._flush_due = True
             self.loop.call_soon(self._flush)
 
-    async def wait_for_room(self) -> None:
-        while self.unsent_bytes > UNSENT_BYTES_MAX:
-            turn = self.loop.create_future()
-            self._waiting_for_room.append(turn)
-            await turn
+    def wait_for_room(self) -> asyncio.Future[None] | None:
+        if self.unsent_bytes <= UNSENT_BYTES_MAX:
+            return None
+        turn = self.loop.create_future()
+        self._waiting_for_room.append(turn)
+        return turn
 
     def _wake_one(self) -> None:
         """Let the next answer be made.  It is flushed in turn, and that wakes the one after it."""
