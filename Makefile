@@ -52,8 +52,13 @@ wheel: compile  ## a wheel with the compiled modules, for this Python and this k
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2 or 1)')
 
 # Everything with the modules compiled, as people get them; then what tests those modules, from source.
+PURE_TESTS := tests/unit/embedded tests/unit/etcd_engine tests/unit/faces tests/unit/wire
+
 test: $(VENV)/.dev tools check compile  ## checks, then every test; minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@if [ -z "$(ARGS)" ] && [ -e build/compiled/digest ]; then \
+		QUORATE_PURE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PURE_TESTS); \
+	fi
 
 test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hundreds of rounds
 	@QUORATE_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
