@@ -47,14 +47,15 @@ wheel: compile  ## a wheel with the compiled modules, for this Python and this k
 	@HATCH_BUILD_HOOKS_ENABLE=1 $(BIN)/python -m pip --disable-pip-version-check wheel -q --no-deps \
 		--no-build-isolation -w dist .
 
-# Three processes for two processors: a third of the time tests wait, for a lease to end, say.  A file of
-# tests stays in one process, so that what it starts is started once.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2 or 1)')
+# Two processes for each processor: tests wait often, for a lease to end, say.  A file of tests stays in
+# one process, so that what it starts is started once.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 2)')
 
 # Everything with the modules compiled, as people get them; then what tests those modules, from source.
 PURE_TESTS := tests/unit/embedded tests/unit/etcd_engine tests/unit/faces tests/unit/wire
 
-test: $(VENV)/.dev tools check compile  ## checks, then every test; minutes
+test: $(VENV)/.dev tools  ## checks, then every test; minutes
+	@$(MAKE) --no-print-directory -j 2 check compile
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 	@if [ -z "$(ARGS)" ] && [ -e build/compiled/digest ]; then \
 		QUORATE_PURE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PURE_TESTS); \

@@ -111,7 +111,7 @@ async def test_a_flipped_bit_is_found_or_harmless(tmp_path: Path, rng: random.Ra
     sound = template.read_bytes()
     path = tmp_path / "damaged.db"
     verdicts = {"refused": 0, "right": 0}
-    for _ in range(rounds(400, 6000)):
+    for _ in range(rounds(200, 6000)):
         # Half of them where a page says what is on it: there a flip can make whole rows vanish.
         offset = rng.randrange(24 if rng.random() < 0.5 else _PAGE_BYTES)
         at, bit = rng.randrange(len(sound) // _PAGE_BYTES) * _PAGE_BYTES + offset, rng.randrange(8)

@@ -74,7 +74,7 @@ def _copy(path: Path, to: Path) -> Path:
 def test_nothing_acknowledged_or_seen_is_lost_by_kill_9(tmp_path: Path, rng: random.Random) -> None:
     path = tmp_path / "store.db"
     judge = Judge()
-    for number in range(1, rounds(36, 1000) + 1):
+    for number in range(1, rounds(18, 1000) + 1):
         options = Options(
             str(path),
             seed=rng.getrandbits(32),

@@ -37,7 +37,7 @@ def _run_up_to(point: int, strace: str, log: Path, options: Options) -> Child:
 def test_a_store_killed_while_it_is_made_can_be_opened(
     tmp_path: Path, strace: str, rng: random.Random
 ) -> None:
-    for point in _points(rng, first=[1, 2, 3, 5, 8, 13], count=4):
+    for point in _points(rng, first=[1, 2, 3, 5], count=3):
         path = tmp_path / f"fresh-{point}" / "store.db"
         options = Options(
             str(path),
@@ -68,7 +68,7 @@ def test_a_store_killed_at_any_system_call_loses_nothing(
         child.end()
     # A history worth compacting: the runs below purge it, and give its space back, at once.
     asyncio.run(judge.judge(template, child.reports, rng))
-    for point in _points(rng, first=[1, 2], count=8):
+    for point in _points(rng, first=[1, 2], count=4):
         path = tmp_path / f"grown-{point}" / "store.db"
         shutil.copytree(template.parent, path.parent)
         again = Options(

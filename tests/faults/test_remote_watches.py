@@ -24,7 +24,7 @@ from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 pytestmark = pytest.mark.faults
 
 _IMPATIENT = ChannelOptions(silence_s=0.3, answer_s=0.3)
-_ROUNDS = 200 if LONG else 12
+_ROUNDS = 200 if LONG else 6
 
 
 @pytest.fixture

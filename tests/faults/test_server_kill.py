@@ -45,7 +45,7 @@ async def test_what_a_server_told_its_clients_outlives_kill_9(
 ) -> None:
     moments = (rng.choice(_MOMENTS) for _ in itertools.count())
     with ServerProcess(tmp_path) as server, _no_errors_logged(caplog):
-        ledger = await _kill_again_and_again(server, moments, rounds(5, 100), seed, rng)
+        ledger = await _kill_again_and_again(server, moments, rounds(3, 100), seed, rng)
     assert ledger.count(Outcome.UNSURE) > 0, "no kill met a write"
     assert ledger.count(Outcome.NOT_DONE) > 0, "nobody asked while the server was away"
 
