@@ -56,7 +56,7 @@ PURE_TESTS := tests/unit/embedded tests/unit/etcd_engine tests/unit/faces tests/
 
 test: $(VENV)/.dev tools  ## checks, then every test; minutes
 	@$(MAKE) --no-print-directory -j 2 check compile
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@if [ -z "$(ARGS)" ] && [ -e build/compiled/digest ]; then \
 		QUORATE_PURE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PURE_TESTS); \
 	fi

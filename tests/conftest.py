@@ -22,6 +22,18 @@ if hatch_build.is_compiled() and not hatch_build.is_current():
     )
 
 
+# Begun first, so that no process is still at one of them when the others are done.
+_LONGEST = ("recipes/test_processes.py", "faults/", "differential/", "interop/")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        path = item.nodeid.removeprefix("tests/")
+        return next((at for at, name in enumerate(_LONGEST) if path.startswith(name)), len(_LONGEST))
+
+    items.sort(key=place)
+
+
 @pytest.fixture
 def engines(tmp_path: Path) -> Iterator[Engines]:
     with Engines(tmp_path) as engines:
