@@ -3,11 +3,17 @@
 Counted as in the Lifeguard paper.  A false positive is one member being told that another is dead which
 is well: neither crashed nor slow.  FP counts them at all members, FP- only at members that are well
 themselves.  A rumour that reaches a hundred members counts a hundred times.
+
+    python -m bench.membership_false --members 8192 --slow 0.05 --seconds 30 --variant SWIM
+
+runs one case by itself: those that are too long for `make bench`, a quarter of an hour and more.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import time
 from dataclasses import dataclass
 
 import msgspec
@@ -95,3 +101,33 @@ def count_alarms(case: Case, settings: SwimSettings) -> Alarms:
     world.on_event = on_event
     world.run(until=case.seconds)
     return Alarms(suspected, fp, fp_at_healthy)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.membership_false", description=__doc__)
+    parser.add_argument("--members", type=int, default=1_024)
+    parser.add_argument("--seconds", type=float, default=30.0, help="of the cluster's time")
+    parser.add_argument("--loss", type=float, default=0.0, help="share of packets that are lost")
+    parser.add_argument(
+        "--slow", type=float, default=0.0, help="share of members: 16 s blocked, 0.1 s not"
+    )
+    parser.add_argument("--variant", choices=VARIANTS, default="ours")
+    options = parser.parse_args()
+    case = Case(
+        name="one case",
+        members=options.members,
+        seconds=options.seconds,
+        loss=options.loss,
+        slow=options.slow,
+        off_s=16.0,
+        on_s=0.1,
+    )
+    alarms = count_alarms(case, VARIANTS[options.variant])
+    print(f"suspected  {alarms.suspected:,}")
+    print(f"FP         {alarms.fp:,}")
+    print(f"FP-        {alarms.fp_at_healthy:,}")
+    print(f"processor  {time.process_time():,.0f} s")
+
+
+if __name__ == "__main__":
+    main()
