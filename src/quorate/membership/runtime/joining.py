@@ -87,13 +87,8 @@ class Joining:
         self._changed = asyncio.Event()
 
     @property
-    def is_alone(self) -> bool:
-        """There is nobody to ask: no seeds, or only ourselves."""
-        return all(seed.is_us for seed in self._seeds)
-
-    @property
     def is_done(self) -> bool:
-        """Every seed took us in, or is a member that others told us of."""
+        """Every seed took us in, is a member that others told us of, or is ourselves."""
         return not self._unsettled()
 
     # -- what is heard meanwhile ---------------------------------------------------------------------
@@ -115,16 +110,21 @@ class Joining:
     # -- rounds --------------------------------------------------------------------------------------
 
     async def first_round(self, timeout_s: float) -> None:
-        """Returns when a seed took us in.  Raises `Unavailable`, which says of each seed why not."""
+        """Returns when a seed took us in, or all are known to be members, or there are none.
+
+        Raises `Unavailable`, which says of each seed why not.
+        """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ask_them(self._unsettled())
-                while not self._is_in and not all(seed.has_failed for seed in self._unsettled()):
+                # A seed that others have told us of meanwhile is settled, but its answer is still to
+                # come: it may know nothing of us.
+                while not self._is_in and not all(seed.has_failed or seed.is_us for seed in self._seeds):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
             pass  # some have not answered; the error below names them
-        if not (self._is_in or self.is_alone):
+        if not (self._is_in or self.is_done):
             raise Unavailable(
                 f"no seed took us in ({self.why_not}). "
                 "Is a member running there, with the same key and the same label?"
