@@ -192,8 +192,11 @@ def test_what_clients_write_into_the_count_of_a_quota_changes_nothing(
         *(create(stats, b"count=0,bytes=0"), get(stats), set_data(stats, b"x"), get(stats)),
         create("/e/a", b"45"),
     ]
-    with running_zookeeper(tmp_path / "mortal") as mortal:
-        told = _told(Server("ZooKeeper", mortal.port), *requests)
+    with (
+        running_zookeeper(tmp_path / "mortal") as mortal,
+        alone(Server("ZooKeeper", mortal.port)) as client,
+    ):
+        told = client.told_one_by_one(*requests)
     assert told[4:] == [
         "get_data (b'count=1,bytes=3' <v0 c0 a0 15B 0ch>)",
         "set_data (<v1 c0 a0 1B 0ch>)",

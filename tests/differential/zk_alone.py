@@ -35,8 +35,12 @@ class Alone:
         self._connection.send_fence()
         return self._connection.fenced()
 
+    def told_one_by_one(self, *requests: Request) -> list[str]:
+        """As text, each asked when the one before is answered: one that ends the server loses no other."""
+        return [line for request in requests for line in self.told(request)]
+
     def told(self, *requests: Request) -> list[str]:
-        """The same as text."""
+        """All that came since the last time, after these requests, as text."""
         seen = [
             (0, Seen(item, lambda id: "someone" if id else "nobody")) for item in self.hears(*requests)
         ]
