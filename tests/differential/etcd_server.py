@@ -14,7 +14,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.differential.gateway import Json
+from tests.support.ports import free_ports
 
 __all__ = [
     "ANSWER_S_MAX",
@@ -113,7 +113,7 @@ def _start(binary: str | Path, directory: Path) -> tuple[subprocess.Popen[bytes]
     # Between finding a free port and etcd listening on it, someone else may take it: try again.
     log = directory / "etcd.log"
     for attempt in range(_STARTS_MAX):
-        client_port, peer_port = _free_ports()
+        client_port, peer_port = free_ports(2)
         with log.open("wb") as output:
             process = subprocess.Popen(
                 _command(binary, directory / f"data-{attempt}", client_port, peer_port),
@@ -169,10 +169,3 @@ def _wait_healthy(process: subprocess.Popen[bytes], port: int) -> bool:
             connection.close()
         time.sleep(0.02)  # a poll with a deadline
     return False
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1]), int(other.getsockname()[1])

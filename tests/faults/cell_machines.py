@@ -7,10 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,8 +18,9 @@ from quorate.client.remote import RemoteStore, open_remote
 from quorate.server.cell.config import CellConfig, CellMember, CellTls
 from quorate.server.cell.member import supervised_member
 from quorate.wire.etcd.maintenance import Member
+from tests.support.ports import free_ports
 
-__all__ = ["Machine", "Machines", "free_ports", "running_machines"]
+__all__ = ["Machine", "Machines", "running_machines"]
 
 _START_S_MAX = 60.0
 
@@ -124,19 +123,3 @@ async def running_machines(
         yield machines
     finally:
         await machines.stop()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses, and that no outgoing connection is given as its own.
-
-    Members that are down are called by the others all the time.  A port from the range that the system
-    gives to such calls would sooner or later call itself, and then be in use when the member returns.
-    """
-    ports: list[int] = []
-    while len(ports) < count:
-        port = random.SystemRandom().randrange(15_000, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
-            if port not in ports:
-                ports.append(port)
-    return ports

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,11 +12,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-__all__ = ["ServerProcess", "free_port"]
+from tests.support.ports import free_port
 
-# Below the ports that systems hand out by themselves: while the server is down nobody else is given its
-# port, and no client that dials it is connected to itself.
-_PORTS = range(20_000, 32_000)
+__all__ = ["ServerProcess"]
+
 _ENDS_S_MAX = 60.0  # far more than it needs: past it, it hangs
 
 
@@ -122,16 +119,3 @@ class ServerProcess:
 
     def _last_words(self) -> str:
         return self._log.read_text(errors="replace")[-4000:] if self._log.exists() else ""
-
-
-def free_port() -> int:
-    # Not by the test's seed: two runs with one seed must not want the same port.
-    for port in random.SystemRandom().sample(_PORTS, 50):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise AssertionError(f"no free port among 50 of {_PORTS}")

@@ -21,9 +21,10 @@ from quorate.errors import InvalidRequest, Unavailable
 from quorate.server.cell.config import CellMember, CellTls
 from quorate.server.cell.member import supervised_member
 from tests.differential.etcd_server import etcd_35_program
-from tests.faults.cell_machines import Machine, free_ports, running_machines
+from tests.faults.cell_machines import Machine, running_machines
 from tests.faults.scale import LONG, rounds
 from tests.support.certificates import Authority
+from tests.support.ports import free_ports
 
 pytestmark = [
     pytest.mark.faults,

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from tests.faults.server_process import ServerProcess, free_port
+from tests.faults.server_process import ServerProcess
+from tests.support.ports import free_port
 from tests.support.zookeeper_server import ZooKeeperProcess
 
 __all__ = ["TICK_MS", "Server", "running_server"]

@@ -22,6 +22,7 @@ from kazoo.client import KazooClient
 from quorate.faces.zookeeper.admin import COMMANDS
 from quorate.faces.zookeeper.four_letter import WORDS
 from tests.interop.programs import running_quorate
+from tests.support.ports import free_port
 from tests.support.zookeeper_server import running_zookeeper
 
 ANSWER_S_MAX = 20.0
@@ -76,7 +77,7 @@ class Asked:
 def running_both(directory: Path, whitelist: str) -> Iterator[tuple[Asked, Asked]]:
     """A real ZooKeeper and a Quorate that were told the same."""
     with ExitStack() as running:
-        admin_port = _free_port()
+        admin_port = free_port()
         real = running.enter_context(
             running_zookeeper(
                 directory / "real",
@@ -89,7 +90,7 @@ def running_both(directory: Path, whitelist: str) -> Iterator[tuple[Asked, Asked
             )
         )
         (directory / "quorate").mkdir()
-        ours_admin = _free_port()
+        ours_admin = free_port()
         ours = running.enter_context(
             running_quorate(
                 directory / "quorate",
@@ -126,12 +127,6 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Asked, As
     """Only `ruok` allowed, besides what always is."""
     with running_both(tmp_path_factory.mktemp("strict"), "ruok") as pair:
         yield pair
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 # -- four-letter words

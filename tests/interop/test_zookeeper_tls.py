@@ -13,10 +13,10 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from tests.faults.server_process import free_port
 from tests.interop.programs import WAIT_S_MAX, run, running_quorate
 from tests.interop.zookeeper_java import ZOOKEEPER_JARS, java_command
 from tests.support.certificates import Authority, Pair
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from quorate.client.urls import Address, Target
 from tests.differential.etcd_server import etcd_35_program, etcd_binary
-from tests.support.etcd_process import clean_environment, free_ports, is_healthy
+from tests.support.etcd_process import clean_environment, is_healthy
+from tests.support.ports import free_ports
 
 __all__ = ["EtcdCluster", "etcd_program", "running_cluster"]
 

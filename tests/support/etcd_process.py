@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import http.client
 import os
-import random
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 from tests.differential.etcd_server import etcd_binary
+from tests.support.ports import free_ports
 
-__all__ = ["EtcdProcess", "clean_environment", "free_ports", "is_healthy"]
+__all__ = ["EtcdProcess", "clean_environment", "is_healthy"]
 
 _START_S_MAX = 30.0
 _STOP_S_MAX = 10.0
@@ -103,26 +101,6 @@ def clean_environment() -> dict[str, str]:
     """This process's, without what is meant for etcd."""
     # etcd and etcdctl take flags from there too; those of the surroundings are not for these.
     return {name: value for name, value in os.environ.items() if not name.startswith("ETCD")}
-
-
-# Below those that the system gives to whoever connects: a server that is down for a while is dialled
-# all the time, and one of those calls would have its port when it comes back.
-_PORTS = range(20_000, 32_000)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports nobody had a moment ago, all different, and still free after a while of not being used."""
-    with contextlib.ExitStack() as taken:
-        ports: list[int] = []
-        while len(ports) < count:
-            port = random.choice(_PORTS)
-            each = taken.enter_context(socket.socket())
-            try:
-                each.bind(("127.0.0.1", port))
-            except OSError:
-                continue  # somebody has it
-            ports.append(port)
-        return ports
 
 
 def is_healthy(port: int) -> bool:

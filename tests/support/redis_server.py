@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
-from tests.support.etcd_process import free_ports
+from tests.support.ports import free_port
 
 __all__ = ["RedisServer", "redis_program", "redis_servers"]
 
@@ -39,7 +39,7 @@ class RedisServer:
     ) -> None:
         self._program, self._directory = program, directory
         self._appendonly, self._password = appendonly, password
-        (self.port,) = free_ports(1)
+        self.port = free_port()
         self._has_run = False  # a port once used stays: clients have its URL
         self._process: subprocess.Popen[bytes] | None = None
         self.is_paused = False
@@ -60,7 +60,7 @@ class RedisServer:
                 self._has_run = True
                 return self
             if not self._has_run:  # somebody else may have been quicker to take the port
-                (self.port,) = free_ports(1)
+                self.port = free_port()
         raise RuntimeError(f"redis-server did not start; its log ends with\n{self._log()}")
 
     def _begin(self) -> bool:

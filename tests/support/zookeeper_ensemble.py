@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.etcd_process import free_ports
+from tests.support.ports import free_ports
 from tests.support.zookeeper_server import four_letter_word, zookeeper_missing
 
 __all__ = ["Ensemble", "running_ensemble"]

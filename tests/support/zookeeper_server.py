@@ -23,6 +23,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 __all__ = [
     "ZooKeeperProcess",
     "digest_id",
@@ -161,7 +163,7 @@ class ZooKeeperProcess:
         chosen = self.port != 0
         for _ in range(1 if chosen else _STARTS_MAX):
             if not chosen:
-                self.port = _free_port()
+                self.port = free_port()
             self._process = self._launch()
             if self._wait_serving():
                 return
@@ -230,9 +232,3 @@ class ZooKeeperProcess:
                 pass  # not listening yet; or just so, when it never answers at all
             time.sleep(0.02)  # a poll with a deadline
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
