@@ -5,13 +5,14 @@ In memory, as reads of either engine are: what grows with the number of keys is 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from time import process_time
 
 from bench.load import VALUE, closed_loop, fill, key, puts
-from bench.results import Section, Table, count, ratio
+from bench.results import Section, Table, Target, count, ratio
 from bench.rounds import Contestant, Rounds, Settings, alternate, run
 from quorate.engines.opening import open_embedded
 from quorate.store.api import Store
@@ -39,6 +40,16 @@ def measure(settings: Settings) -> Section:
         title="Reads, transactions, and growth with the number of keys",
         note=_NOTE,
         tables=[Table(["operations/s", *(f"{keys:,} keys" for keys in sizes), "cost grows"], rows)],
+        targets=[
+            Target(
+                f"{what}: cost with {largest} keys over that with {smallest} (a logarithm's)",
+                rounds.ratio(smallest, largest),
+                limit=math.log(sizes[-1]) / math.log(sizes[0]),
+                at_least=False,
+                unit="",
+            )
+            for what, rounds in results.items()
+        ],
         data={
             "keys": sizes,
             "rates": {
@@ -59,6 +70,7 @@ async def _all_sizes(settings: Settings, sizes: tuple[int, ...]) -> dict[str, Ro
         kinds: dict[str, Callable[[Store, int], Contestant]] = {
             "range, one key": _one_key,
             "range, 100 keys": _hundred_keys,
+            "range, first of all": _first,
             "range, count of all": _count,
             "txn, compare and put": _compare_and_put,
             "put, a key that exists": _put_existing,
@@ -88,6 +100,10 @@ def _hundred_keys(store: Store, keys: int) -> Contestant:
         return store.range(KeyRange(key(first), key(first + 100)))
 
     return _alone(work)
+
+
+def _first(store: Store, keys: int) -> Contestant:  # noqa: ARG001
+    return _alone(lambda: store.range(KeyRange.everything(), limit=1))
 
 
 def _count(store: Store, keys: int) -> Contestant:  # noqa: ARG001

@@ -97,6 +97,21 @@ async def test_a_range_inside_can_read_the_past(store: Store) -> None:
     assert [kv.value for kv in found.kvs] == [b"1"]
 
 
+async def test_a_range_of_the_past_inside_counts_nothing_that_the_transaction_wrote(
+    store: Store,
+) -> None:
+    await store.put(b"a", b"1")
+    before = await store.put(b"b", b"1")
+    # Enough of them that counting takes back what was written since, instead of walking.
+    for number in range(10):
+        before = await store.put(b"more/%d" % number)
+    past = Range(EVERYTHING, at=before.revision, limit=1)
+    result = await store.txn(Txn(then=(Put(b"c", b"1"), Delete(b"a"), Put(b"d", b"1"), past)))
+    found = result.results[-1]
+    assert isinstance(found, RangeResult)
+    assert ([kv.key for kv in found.kvs], found.count, found.more) == ([b"a"], 12, True)
+
+
 async def test_a_second_delete_inside_finds_nothing_left(store: Store) -> None:
     await store.put(b"k")
     result = await store.txn(Txn(then=(Delete(b"k"), Delete(EVERYTHING))))

@@ -3,15 +3,15 @@
 Commands come in, results go out; no clock, no IO, no asyncio, so the same commands always give the
 same state.  Making it durable is the engine's business.
 
-    _live    key -> the version that exists now
-    _keys    the keys of _live, in order
-    _past    key -> its older versions that are still kept, oldest first, deletions among them
-    _dead    the keys that exist no more but still have a past, in order
-    _log     revision -> the versions it wrote, in order, from the compaction revision on
+    _records  key -> its record: the version that exists now, and older ones that are still kept
+    _live     the records of keys that exist, in order
+    _dead     those of keys that exist no more but still have a past, in order
+    _log      what each revision wrote, from the compaction revision on
 
 Invariants
     * Everything about a request is checked before anything is changed: a write cannot fail halfway.
-    * A deletion is a version too: `version` 0, and always in _past.
+    * A deletion is a version too: `version` 0, and always in the past.
+    * A record is in _live if it has a version now, and else in _dead, and has a past.
     * Reads take `newest`, the newest revision the reader may see; what lies beyond is as if it had not
       happened.  The engine passes the newest *durable* revision.
     * `compact` takes effect at once; the memory comes back through `trim`, in slices.
@@ -26,11 +26,12 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.sorted_keys import SortedKeys
+from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
+from quorate.engines.embedded.records import Record, SortedRecords, key_of
+from quorate.engines.embedded.revision_log import Changes, RevisionLog
 from quorate.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
 from quorate.store.model import (
     Compare,
-    CompareTarget,
     Delete,
     DeleteResult,
     KeyRange,
@@ -41,7 +42,6 @@ from quorate.store.model import (
     PutResult,
     Range,
     RangeResult,
-    Relation,
     Revision,
     SortTarget,
     Txn,
@@ -56,11 +56,9 @@ FIRST_REVISION = Revision(1)
 VERSION_OVERHEAD_BYTES = 64
 
 _mod_revision = attrgetter("mod_revision")
+_now = attrgetter("now")
 
 _SORT_KEYS = {target: attrgetter(target.value) for target in SortTarget}
-_MISSING = KeyValue(b"", b"", 0, 0, 0, 0)
-
-Changes = tuple[KeyValue, ...]
 
 
 class State:
@@ -68,11 +66,9 @@ class State:
 
     __slots__ = (
         "_dead",
-        "_keys",
         "_live",
         "_log",
-        "_log_first",
-        "_past",
+        "_records",
         "_trimmed",
         "compact_revision",
         "history_bytes",
@@ -87,12 +83,10 @@ class State:
         self.compact_revision = 0
         self.size_bytes = 0  # all kept versions
         self.history_bytes = 0  # those of them that are not the newest of their key
-        self._live: dict[bytes, KeyValue] = {}
-        self._keys = SortedKeys()
-        self._past: dict[bytes, list[KeyValue]] = {}
-        self._dead = SortedKeys()
-        self._log: list[Changes | list[KeyValue]] = []
-        self._log_first = FIRST_REVISION + 1  # the revision of _log[0]
+        self._records: dict[bytes, Record] = {}
+        self._live = SortedRecords()
+        self._dead = SortedRecords()
+        self._log = RevisionLog(FIRST_REVISION + 1)
         self._trimmed = 0  # the compaction revision that `trim` has finished
 
     # -- load ----------------------------------------------------------------------------
@@ -105,76 +99,79 @@ class State:
         `revision` is the least the store's revision can be (a restore raises it).  Returns what need
         not be kept: a compaction that was under way when the process ended goes on with these.
         """
-        live, past, log = self._live, self._past, self._log
+        records, log = self._records, self._log
         garbage: list[KeyValue] = []
-        dead: set[bytes] = set()
         self.compact_revision = self._trimmed = compact_revision
-        self._log_first = max(compact_revision, FIRST_REVISION + 1)
+        log.first = max(compact_revision, FIRST_REVISION + 1)
         for kv in itertools.chain.from_iterable(history):
             key, at = kv.key, kv.mod_revision
-            if at >= self._log_first:
-                self._log_at(at).append(kv)
-            older = live.pop(key, None)
+            if at >= log.first:
+                log.note(kv)
+            record = records.get(key)
+            if record is None:
+                record = records[key] = Record(key, None)
+            older, record.now = record.now, None
             if at <= compact_revision:
                 # Nothing before it can be read any more: neither a version nor a deletion.
-                garbage.extend(past.pop(key, ()))
-                dead.discard(key)
+                garbage.extend(record.past or ())
+                record.past = None
                 if older is not None:
                     garbage.append(older)
             elif older is not None:
-                past.setdefault(key, []).append(older)
+                _keep(record, older)
             if kv.version:
-                dead.discard(key)
-                live[key] = kv
+                record.now = kv
             elif at < compact_revision:
                 garbage.append(kv)
+                if record.past is None:
+                    del records[key]
             else:
-                dead.add(key)
-                past.setdefault(key, []).append(kv)
-        for kv in live.values():
-            if kv.lease:
-                if kv.lease not in self.leases:
-                    raise _damaged(source, f"lease {kv.lease:x} of key {kv.key!r} is missing")
-                self.leases.attach(kv.lease, kv.key)
-        self.revision = Revision(max(revision, self._log_first - 1 + len(log), FIRST_REVISION))
-        while self._log_first + len(log) <= self.revision:
-            log.append(())
-        for at, entry in enumerate(log, self._log_first):
-            if not entry and at > compact_revision:
-                raise _damaged(source, f"revision {at} is missing, though {self.revision} is there")
-            log[at - self._log_first] = tuple(entry)
-        self._keys = SortedKeys(live)
-        self._dead = SortedKeys(dead)
-        self.history_bytes = sum(_size(kv) for versions in past.values() for kv in versions)
-        self.size_bytes = self.history_bytes + sum(map(_size, live.values()))
+                _keep(record, kv)
+        log.filled()
+        self._sort_records(source)
+        self.revision = Revision(max(revision, log.newest, FIRST_REVISION))
+        log.extend_to(self.revision)
+        for gap in log.gaps(compact_revision):
+            raise _damaged(source, f"revision {gap} is missing, though {self.revision} is there")
         return garbage
 
-    def _log_at(self, revision: int) -> list[KeyValue]:
-        while self._log_first + len(self._log) <= revision:
-            self._log.append([])
-        entry = self._log[revision - self._log_first]
-        assert isinstance(entry, list)
-        return entry
+    def _sort_records(self, source: object) -> None:
+        live: list[Record] = []
+        dead: list[Record] = []
+        leases = self.leases
+        for record in self._records.values():
+            kv = record.now
+            if kv is None:
+                dead.append(record)
+            else:
+                live.append(record)
+                self.size_bytes += _size(kv)
+                if kv.lease:
+                    if kv.lease not in leases:
+                        raise _damaged(source, f"lease {kv.lease:x} of key {kv.key!r} is missing")
+                    leases.attach(kv.lease, kv.key)
+            for old in record.past or ():
+                self.history_bytes += _size(old)
+        self.size_bytes += self.history_bytes
+        self._live, self._dead = SortedRecords(live), SortedRecords(dead)
 
     # -- as a replica: what others wrote, with the revisions it has there -------------------
 
     def adopt(self, kvs: Iterable[KeyValue], *, revision: int) -> None:
         """Fill an empty state with what there is at a revision; what was before is not known here."""
         for kv in kvs:
-            self._live[kv.key] = kv
-        self._keys = SortedKeys(self._live)
-        self.size_bytes = sum(map(_size, self._live.values()))
+            self._records[kv.key] = Record(kv.key, kv)
+            self.size_bytes += _size(kv)
+        self._live = SortedRecords(self._records.values())
         self.revision = Revision(revision)
         self.compact_revision = self._trimmed = revision
         # What this revision itself changed is not known either; whoever asks for it asks elsewhere.
-        self._log = [()]
-        self._log_first = revision
+        self._log = RevisionLog(revision)
+        self._log.extend_to(revision)
 
     def apply(self, revision: int, changes: Changes) -> None:
         """Write what a later revision changed; of those between, nothing is here."""
-        while self.revision + 1 < revision:
-            self.revision = Revision(self.revision + 1)
-            self._log.append(())
+        self._log.extend_to(revision - 1)
         for kv in changes:
             self._apply(kv)
         self.revision = Revision(revision)
@@ -182,24 +179,32 @@ class State:
 
     def _apply(self, kv: KeyValue) -> None:
         key = kv.key
-        prev = self._live.get(key)
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = Record(key, None)
+        prev = record.now
         if prev is not None:
-            self._past.setdefault(key, []).append(prev)
+            _keep(record, prev)
             self.history_bytes += _size(prev)
         self.size_bytes += _size(kv)
         if kv.version:
             if prev is None:
-                self._keys.add(key)
-                if key in self._past:
-                    self._dead.remove(key)
-            self._live[key] = kv
+                self._appear(record)
+            record.now = kv
         else:
             self.history_bytes += _size(kv)
             if prev is not None:
-                del self._live[key]
-                self._keys.remove(key)
-                self._dead.add(key)
-            self._past.setdefault(key, []).append(kv)
+                self._live.remove(record)
+            if prev is not None or record.past is None:
+                self._dead.add(record)
+            record.now = None
+            _keep(record, kv)
+
+    def _appear(self, record: Record) -> None:
+        """Its key exists from now on."""
+        if record.past is not None:
+            self._dead.remove(record)
+        self._live.add(record)
 
     # -- reads ---------------------------------------------------------------------------
 
@@ -221,16 +226,16 @@ class State:
         kv = self.get(keys, at)
         if kv is None:
             return RangeResult(Revision(newest), (), 0)
-        if op.count_only or not _passes(op, kv):
+        if op.count_only or not passes(op, kv):
             return RangeResult(Revision(newest), (), 1)
-        return RangeResult(Revision(newest), (_without_value(kv) if op.keys_only else kv,), 1)
+        return RangeResult(Revision(newest), (without_value(kv) if op.keys_only else kv,), 1)
 
     def _range_many(self, op: Range, keys: KeyRange, at: int, newest: int) -> RangeResult:
         if op.count_only:
             return RangeResult(Revision(newest), (), self._count(keys, at))
         by_key = op.sort_by is SortTarget.KEY
         found = self._walk(keys, at, descending=by_key and op.descending)
-        if by_key and not _has_filters(op):
+        if by_key and not has_filters(op):
             # In order already: a limit stops the walk, and the count need not walk at all.
             kvs = list(itertools.islice(found, op.limit))
             count = len(kvs) if op.limit is None or len(kvs) < op.limit else self._count(keys, at)
@@ -238,28 +243,19 @@ class State:
         else:
             everything = list(found)
             count = len(everything)
-            kvs = [kv for kv in everything if _passes(op, kv)]
+            kvs = [kv for kv in everything if passes(op, kv)]
             if not by_key:
                 kvs.sort(key=_SORT_KEYS[op.sort_by], reverse=op.descending)
             more = op.limit is not None and len(kvs) > op.limit
             kvs = kvs[: op.limit]
         if op.keys_only:
-            kvs = [_without_value(kv) for kv in kvs]
+            kvs = [without_value(kv) for kv in kvs]
         return RangeResult(Revision(newest), tuple(kvs), count, more)
 
     def get(self, key: bytes, at: int) -> KeyValue | None:
         """The version of a key that was current at a kept revision."""
-        kv = self._live.get(key)
-        if kv is not None and kv.mod_revision <= at:
-            return kv
-        past = self._past.get(key)
-        if past is None:
-            return None
-        older = bisect_right(past, at, key=_mod_revision)
-        if not older:
-            return None
-        kv = past[older - 1]
-        return kv if kv.version else None
+        record = self._records.get(key)
+        return None if record is None else _at(record, at)
 
     def last_created_before(self, keys: KeyRange, create_revision: int, *, at: int) -> KeyValue | None:
         """The youngest key of a range, at a kept revision, that is older than that."""
@@ -277,7 +273,7 @@ class State:
 
     def changes(self, revision: int) -> Changes:
         """What a kept revision wrote, in order."""
-        return self._log[revision - self._log_first]  # type: ignore[return-value]
+        return self._log.changes(revision)
 
     def before(self, kv: KeyValue) -> KeyValue | None:
         """The version that this one replaced, if there was one and it is still kept."""
@@ -301,35 +297,31 @@ class State:
         return at
 
     def _walk(self, keys: KeyRange, at: int, *, descending: bool = False) -> Iterator[KeyValue]:
-        names = self._keys.walk(keys, descending=descending)
+        records = self._live.walk(keys, descending=descending)
         if at >= self.revision:
-            return map(self._live.__getitem__, names)
+            return map(_now, records)
         if self._dead.count(keys):
-            names = heapq.merge(names, self._dead.walk(keys, descending=descending), reverse=descending)
-        return self._that_exist(names, at)
+            dead = self._dead.walk(keys, descending=descending)
+            records = heapq.merge(records, dead, key=key_of, reverse=descending)
+        return self._that_exist(records, at)
 
-    def _that_exist(self, names: Iterable[bytes], at: int) -> Iterator[KeyValue]:
-        for key in names:
-            kv = self.get(key, at)
+    def _that_exist(self, records: Iterable[Record], at: int) -> Iterator[KeyValue]:
+        for record in records:
+            kv = _at(record, at)
             if kv is not None:
                 yield kv
 
     def _count(self, keys: KeyRange, at: int) -> int:
-        count = self._keys.count(keys)
+        count = self._live.count(keys)
         if at >= self.revision:
             return count
         if self.revision - at > count:
             return sum(1 for _ in self._walk(keys, at))
         # A recent revision (usually the newest durable one, while later ones are on their way to
         # disk): count what is there now and take back the few changes since.
-        changed = {
-            kv.key
-            for entry in self._log[at + 1 - self._log_first :]
-            for kv in entry
-            if keys.contains(kv.key)
-        }
+        changed = {kv.key for kv in self._log.since(at) if keys.contains(kv.key)}
         for key in changed:
-            count += (self.get(key, at) is not None) - (key in self._live)
+            count += (self.get(key, at) is not None) - (self._get(key) is not None)
         return count
 
     # -- writes: each returns the result; what changed is `changes(revision)` ------------------
@@ -339,7 +331,7 @@ class State:
         revision = Revision(self.revision + 1)
         kv, prev = self._write(op, revision)
         self.revision = revision
-        self._log.append((kv,))
+        self._log.append_one(kv)
         return PutResult(revision, prev if op.prev_kv else None)
 
     def delete(self, op: Delete) -> DeleteResult:
@@ -360,12 +352,11 @@ class State:
 
     def plain_txn(self, txn: Txn) -> TxnResult:
         """`txn` for one that `rules.is_plain`: the same in one pass, about half the time."""
-        live = self._live
         taken = True
         for compare in txn.compares:
             keys = compare.keys
             if not (
-                _compares(compare, live.get(keys))
+                compares(compare, self._get(keys))
                 if isinstance(keys, bytes)
                 else self._holds(compare, self.revision)
             ):
@@ -396,7 +387,9 @@ class State:
         for op in ops:
             if type(op) is Put:
                 changes.append(self._write(op, self._open(changes))[0])
-            elif isinstance(op, Delete) and op.keys in self._live:
+            elif (
+                isinstance(op, Delete) and isinstance(op.keys, bytes) and self._get(op.keys) is not None
+            ):
                 self._erase(op.keys, changes)
         self._seal(changes)
         return self.revision
@@ -411,12 +404,13 @@ class State:
 
     def _write(self, op: Put, revision: int) -> tuple[KeyValue, KeyValue | None]:
         key, value, lease = op.key, op.value, op.lease
-        prev = self._live.get(key)
-        if prev is None:
+        record = self._records.get(key)
+        if record is None or (prev := record.now) is None:
+            prev = None
             kv = KeyValue(key, value, revision, revision, 1, lease)
-            self._keys.add(key)
-            if key in self._past:
-                self._dead.remove(key)
+            if record is None:
+                record = self._records[key] = Record(key, None)
+            self._appear(record)
             if lease:
                 self.leases.attach(lease, key)
         else:
@@ -425,9 +419,9 @@ class State:
             if op.ignore_lease:
                 lease = prev.lease
             kv = KeyValue(key, value, prev.create_revision, revision, prev.version + 1, lease)
-            past = self._past.get(key)
+            past = record.past
             if past is None:
-                self._past[key] = [prev]
+                record.past = [prev]
             else:
                 past.append(prev)
             self.history_bytes += len(key) + len(prev.value) + VERSION_OVERHEAD_BYTES
@@ -436,16 +430,20 @@ class State:
                     self.leases.detach(prev.lease, key)
                 if lease:
                     self.leases.attach(lease, key)
-        self._live[key] = kv
+        record.now = kv
         self.size_bytes += len(key) + len(value) + VERSION_OVERHEAD_BYTES
         return kv, prev
 
     def _erase(self, key: bytes, changes: list[KeyValue]) -> KeyValue:
-        prev = self._live.pop(key)
+        record = self._records[key]
+        prev = record.now
+        assert prev is not None
         gone = KeyValue(key, b"", 0, self._open(changes), 0, 0)
-        self._keys.remove(key)
-        self._dead.add(key)
-        self._past.setdefault(key, []).extend((prev, gone))
+        self._live.remove(record)
+        self._dead.add(record)
+        record.now = None
+        _keep(record, prev)
+        _keep(record, gone)
         if prev.lease:
             self.leases.detach(prev.lease, key)
         self.size_bytes += _size(gone)
@@ -457,12 +455,12 @@ class State:
         """The revision that this transaction's changes get: taken at the first change."""
         if not changes:
             self.revision = Revision(self.revision + 1)
-            self._log.append(changes)
+            self._log.begin(changes)
         return self.revision
 
     def _seal(self, changes: list[KeyValue]) -> None:
         if changes:
-            self._log[-1] = tuple(changes)
+            self._log.end()
 
     # -- transactions --------------------------------------------------------------------
 
@@ -483,10 +481,10 @@ class State:
         keys = compare.keys
         if isinstance(keys, bytes) or keys.is_single:
             kv = self.get(keys if isinstance(keys, bytes) else keys.start, at)
-            return _compares(compare, kv)
+            return compares(compare, kv)
         found = self._walk(keys, at)
         first = next(found, None)
-        return _compares(compare, first) and all(_compares(compare, kv) for kv in found)
+        return compares(compare, first) and all(compares(compare, kv) for kv in found)
 
     def _check_puts(self, txn: Txn, path: Iterator[bool]) -> None:
         for op in txn.then if next(path) else txn.otherwise:
@@ -509,7 +507,7 @@ class State:
         self._check_kept(op)
 
     def _check_kept(self, op: Put) -> None:
-        if (op.ignore_value or op.ignore_lease) and op.key not in self._live:
+        if (op.ignore_value or op.ignore_lease) and self._get(op.key) is None:
             raise KeyNotFound(op.key)
 
     def _run(
@@ -548,8 +546,13 @@ class State:
 
     def _existing(self, keys: Keys) -> list[bytes]:
         if isinstance(keys, bytes):
-            return [keys] if keys in self._live else []
-        return list(self._keys.walk(keys))
+            return [] if self._get(keys) is None else [keys]
+        return [record.key for record in self._live.walk(keys)]
+
+    def _get(self, key: bytes) -> KeyValue | None:
+        """The version that exists now, durable or not."""
+        record = self._records.get(key)
+        return None if record is None else record.now
 
     # -- compaction ----------------------------------------------------------------------
 
@@ -580,21 +583,20 @@ class State:
         # in memory for each of them: 17 us for every put.
         last: dict[bytes, KeyValue] = {}
         count = seen = 0
-        for entry in itertools.islice(self._log, horizon + 1 - self._log_first):
-            for kv in entry:
+        for changes in self._log.oldest(horizon + 1 - self._log.first):
+            for kv in changes:
                 last[kv.key] = kv
             count += 1
-            seen += len(entry)
+            seen += len(changes)
             if seen >= versions_max:
                 break
         freed: list[KeyValue] = []
         for kv in last.values():
             self._free_before(kv, freed, itself=not kv.version and kv.mod_revision < horizon)
-        if self._log_first + count > horizon:
+        if self._log.first + count > horizon:
             self._trimmed = horizon
             count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
-        del self._log[:count]
-        self._log_first += count
+        self._log.drop(count)
         size = len(freed) * VERSION_OVERHEAD_BYTES
         for kv in freed:
             size += len(kv.key) + len(kv.value)
@@ -603,16 +605,41 @@ class State:
         return freed
 
     def _free_before(self, kv: KeyValue, freed: list[KeyValue], *, itself: bool) -> None:
-        past = self._past.get(kv.key)
-        if past is None:
+        record = self._records.get(kv.key)
+        if record is None or (past := record.past) is None:
             return
         older = bisect_left(past, kv.mod_revision, key=_mod_revision) + itself
         freed += past[:older]
         del past[:older]
         if not past:
-            del self._past[kv.key]
-            if kv.key not in self._live:
-                self._dead.remove(kv.key)
+            record.past = None
+            if record.now is None:
+                self._dead.remove(record)
+                del self._records[kv.key]
+
+
+def _keep(record: Record, kv: KeyValue) -> None:
+    """Put a version behind those of the past."""
+    past = record.past
+    if past is None:
+        record.past = [kv]
+    else:
+        past.append(kv)
+
+
+def _at(record: Record, at: int) -> KeyValue | None:
+    """The version that was current at a kept revision."""
+    kv = record.now
+    if kv is not None and kv.mod_revision <= at:
+        return kv
+    past = record.past
+    if past is None:
+        return None
+    older = bisect_right(past, at, key=_mod_revision)
+    if not older:
+        return None
+    kv = past[older - 1]
+    return kv if kv.version else None
 
 
 def _damaged(source: object, what: str) -> DataUnreadable:
@@ -624,53 +651,3 @@ def _damaged(source: object, what: str) -> DataUnreadable:
 
 def _size(kv: KeyValue) -> int:
     return len(kv.key) + len(kv.value) + VERSION_OVERHEAD_BYTES
-
-
-def _without_value(kv: KeyValue) -> KeyValue:
-    return KeyValue(kv.key, b"", kv.create_revision, kv.mod_revision, kv.version, kv.lease)
-
-
-def _has_filters(op: Range) -> bool:
-    return not (
-        op.mod_revision_min is None
-        and op.mod_revision_max is None
-        and op.create_revision_min is None
-        and op.create_revision_max is None
-    )
-
-
-def _passes(op: Range, kv: KeyValue) -> bool:
-    return (
-        (op.mod_revision_min is None or kv.mod_revision >= op.mod_revision_min)
-        and (op.mod_revision_max is None or kv.mod_revision <= op.mod_revision_max)
-        and (op.create_revision_min is None or kv.create_revision >= op.create_revision_min)
-        and (op.create_revision_max is None or kv.create_revision <= op.create_revision_max)
-    )
-
-
-def _compares(compare: Compare, kv: KeyValue | None) -> bool:
-    if kv is None:
-        if compare.target is CompareTarget.VALUE:
-            return False
-        kv = _MISSING
-    # Chains of `is`, the common ones first: looking an Enum up in a dictionary calls its __hash__, in
-    # Python, and costs more than the comparison.
-    target, relation, operand = compare.target, compare.relation, compare.operand
-    actual: bytes | int
-    if target is CompareTarget.MOD:
-        actual = kv.mod_revision
-    elif target is CompareTarget.CREATE:
-        actual = kv.create_revision
-    elif target is CompareTarget.VERSION:
-        actual = kv.version
-    elif target is CompareTarget.VALUE:
-        actual = kv.value
-    else:
-        actual = kv.lease
-    if relation is Relation.EQUAL:
-        return actual == operand
-    if relation is Relation.NOT_EQUAL:
-        return actual != operand
-    if relation is Relation.LESS:
-        return bool(actual < operand)  # type: ignore[operator]  # of one kind: the rules saw to that
-    return bool(actual > operand)  # type: ignore[operator]

@@ -21,7 +21,8 @@ from collections import deque
 from collections.abc import Callable
 
 from quorate.engines.embedded.range_index import RangeIndex
-from quorate.engines.embedded.state import Changes, State
+from quorate.engines.embedded.revision_log import Changes
+from quorate.engines.embedded.state import State
 from quorate.errors import Compacted
 from quorate.store.model import Event, KeyRange, KeyValue, Revision, WatchBatch
 

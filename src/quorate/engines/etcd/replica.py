@@ -17,7 +17,8 @@ import itertools
 from collections.abc import Callable, Iterable
 
 from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.state import Changes, State
+from quorate.engines.embedded.revision_log import Changes
+from quorate.engines.embedded.state import State
 from quorate.engines.embedded.watches import WatchHub
 from quorate.store.model import KeyValue
 from quorate.store.rules import Limits

@@ -1,0 +1,23 @@
+"""One key of a store, with its versions.
+
+Apart from `records`, which is compiled: there a struct's options would be lost (see decision 0011).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from quorate.store.model import KeyValue
+
+__all__ = ["Record"]
+
+
+class Record(msgspec.Struct, gc=False, eq=False):
+    """The version that exists now, if there is one, and the older ones that are kept.
+
+    past: oldest first, deletions among them; None if there are none.
+    """
+
+    key: bytes
+    now: KeyValue | None
+    past: list[KeyValue] | None = None
