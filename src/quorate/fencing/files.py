@@ -28,6 +28,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, TextIO, overload
 
+from quorate.directories import sync_directory
 from quorate.errors import DataUnreadable, TimedOut, Unsupported
 from quorate.fencing.gate import refuse_stale, require_valid
 
@@ -103,7 +104,7 @@ def guarded_file(
         with _locked_fence(target, timeout_s) as fence:
             _admit(fence, target, token)
             beside.replace(target)
-            _sync_directory(target.parent)
+            sync_directory(target.parent)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -114,7 +115,7 @@ def _admit(fence: int, target: Path, token: int) -> None:
     if token > highest:
         os.pwrite(fence, b"%0*d\n" % (_WIDTH, token), 0)
         os.fsync(fence)
-        _sync_directory(target.parent)  # the fence itself may be new
+        sync_directory(target.parent)  # the fence itself may be new
 
 
 def _highest(fence: int, target: Path) -> int:
@@ -155,13 +156,5 @@ def _locked_fence(target: Path, timeout_s: float) -> Iterator[int]:
         finally:
             # Closing alone would leave it locked if another thread forked a child meanwhile.
             fcntl.flock(fd, fcntl.LOCK_UN)
-    finally:
-        os.close(fd)
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
     finally:
         os.close(fd)

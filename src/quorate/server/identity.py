@@ -15,6 +15,8 @@ import random
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from quorate.directories import sync_directory
+
 __all__ = ["ClusterIds", "establish_ids", "ids_in_cell"]
 
 _log = logging.getLogger(__name__)
@@ -87,14 +89,4 @@ def _write(file: Path, ids: ClusterIds) -> None:
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-    _sync_directory(file.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    if os.name == "nt":  # which has no handle for a directory to sync
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(file.parent)

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from quorate.engines.embedded.journal import Batch, Journal, sync_directory
+from quorate.directories import sync_directory
+from quorate.engines.embedded.journal import Batch, Journal
 from quorate.engines.embedded.off_loop import off_loop
 from quorate.engines.embedded.ownership import Ownership
 from quorate.errors import DataError, DataUnreadable

@@ -11,7 +11,7 @@ from quorate.store.api import Follower
 from quorate.store.model import Delete, KeyRange, KeyValue, Put, Txn, TxnResult
 
 if TYPE_CHECKING:
-    from quorate.engines.embedded.engine import EmbeddedStore
+    from quorate.engines.embedded.group_commit import GroupCommit
 
 __all__ = ["EmbeddedFollowing", "Followings"]
 
@@ -19,20 +19,20 @@ __all__ = ["EmbeddedFollowing", "Followings"]
 class EmbeddedFollowing:
     """One follower, its keys, and what others did to them."""
 
-    __slots__ = ("_all", "_engine", "follower", "foreign_revision", "keys")
+    __slots__ = ("_all", "_commits", "follower", "foreign_revision", "keys")
 
     def __init__(
-        self, engine: EmbeddedStore, keys: KeyRange, follower: Follower, all: Followings
+        self, commits: GroupCommit, keys: KeyRange, follower: Follower, all: Followings
     ) -> None:
         self.keys, self.follower = keys, follower
         self.foreign_revision = 0
-        self._engine, self._all = engine, all
+        self._commits, self._all = commits, all
 
     def take(self, txn: Txn, on_failed: Callable[[BaseException], None]) -> TxnResult:
-        return self._engine.take(txn, on_failed, self)
+        return self._commits.take(txn, on_failed, self)
 
     def write(self, ops: tuple[Put | Delete, ...], on_failed: Callable[[BaseException], None]) -> int:
-        return self._engine.write(ops, on_failed, self)
+        return self._commits.write(ops, on_failed, self)
 
     def stop(self) -> None:
         self._all.discard(self)
@@ -41,8 +41,8 @@ class EmbeddedFollowing:
 class Followings:
     """All followers of one store."""
 
-    def __init__(self, engine: EmbeddedStore, state: State) -> None:
-        self._engine, self._state = engine, state
+    def __init__(self, commits: GroupCommit, state: State) -> None:
+        self._commits, self._state = commits, state
         self._all: list[EmbeddedFollowing] = []
 
     def __bool__(self) -> bool:
@@ -56,7 +56,7 @@ class Followings:
         """Tell it what happened since, and from now on what happens."""
         if after + 1 < self._state.compact_revision:
             raise Compacted(wanted=after + 1, oldest=self._state.compact_revision)
-        following = EmbeddedFollowing(self._engine, keys, follower, self)
+        following = EmbeddedFollowing(self._commits, keys, follower, self)
         self._tell(following, after + 1, durable)
         # What is not durable yet it will be told; until then it does not know everything.
         following.foreign_revision = self._state.revision

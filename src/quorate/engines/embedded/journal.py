@@ -25,7 +25,6 @@ import os
 import sqlite3
 import sys
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -33,17 +32,27 @@ from typing import Any, Literal
 
 import msgspec
 
+from quorate.directories import sync_directory
+from quorate.engines.embedded.journal_file import (
+    APPLICATION_ID,
+    FORMAT,
+    PAGE_BYTES,
+    REMEDY,
+    configure,
+    create,
+    fields_checksum,
+    row_checksum,
+    set_meta,
+    unreadable,
+)
+from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
 from quorate.engines.embedded.log_length import lengthen_log
 from quorate.engines.embedded.shared_rows import SharedRows, VersionName, names_of
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
-from quorate.errors import DataError, DataInUse, DataUnreadable, FormatUnknown, StorageFailed
+from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
-__all__ = ["FORMAT", "SLICE_S", "Batch", "Cleaned", "Journal", "JournalSize", "sync_directory"]
-
-FORMAT = 1
-
-_APPLICATION_ID = 0x51554F52  # "QUOR", in the header of the file: `file` and `doctor` can tell
+__all__ = ["SLICE_S", "Batch", "Cleaned", "Journal", "JournalSize"]
 
 # The most of the writer's time that one slice of compaction or of giving space back may take, and what
 # it aims at: a commit may have to wait for a whole slice.  (At 16 writers, slices of 5 ms made for a
@@ -51,14 +60,11 @@ _APPLICATION_ID = 0x51554F52  # "QUOR", in the header of the file: `file` and `d
 SLICE_S = 0.010
 _SLICE_AIM_S = 0.002
 
-_PAGE_BYTES = 4096
 # The write-ahead log is folded back after this much payload or this many commits, whichever comes
 # first: some 4 to 16 MiB of log.  Commits wait meanwhile (11 ms at most where it was watched), so more
 # would make that pause longer than a slice of housekeeping.
 _CHECKPOINT_BYTES = 4 * 1024**2
 _CHECKPOINT_COMMITS = 1000
-# A log that one huge transaction blew up is cut back to this.
-_WAL_BYTES_MAX = 32 * 1024**2
 # A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
 # a slice.
 _ROW_VERSIONS = 512
@@ -68,12 +74,6 @@ _ROW_BYTES = 64 * 1024
 _STATEMENT_ROWS = 128
 # Shared rows that are written anew in one go: they can be large.
 _REWRITE_ROWS = 8
-
-_SCHEMA = """
-CREATE TABLE log (revision INTEGER PRIMARY KEY, versions BLOB NOT NULL, checksum INTEGER NOT NULL);
-CREATE TABLE leases (id INTEGER PRIMARY KEY, ttl_s REAL NOT NULL, checksum INTEGER NOT NULL);
-CREATE TABLE meta (name TEXT PRIMARY KEY, value ANY, checksum INTEGER NOT NULL);
-"""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
@@ -99,22 +99,6 @@ class Batch:
 
     def __bool__(self) -> bool:
         return bool(self.changes) or not self.only_changes
-
-
-class Cleaned(msgspec.Struct, frozen=True, gc=False):
-    """What a slice of cleaning did: versions taken off the list, whether to go on, and its time."""
-
-    done: int
-    more: bool
-    took_s: float
-
-
-class JournalSize(msgspec.Struct, frozen=True, gc=False):
-    """Bytes on disk: the database file, the part of it that holds nothing, the write-ahead log."""
-
-    file_bytes: int
-    free_bytes: int
-    wal_bytes: int
 
 
 class Journal:
@@ -165,15 +149,15 @@ class Journal:
                 timeout=0,
             )
         except sqlite3.Error as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         journal = cls(path, db)
         try:
             if not fresh:
                 journal._check_ours()
             if fresh is not None:
-                _configure(db, fresh=fresh)
+                configure(db, fresh=fresh)
             if fresh:
-                _create(db, kind)
+                create(db, kind)
                 sync_directory(path.parent)
             journal._check_format(kind)
             journal._check_structure()
@@ -181,7 +165,7 @@ class Journal:
                 lengthen_log(db, path)
         except (sqlite3.Error, UnicodeDecodeError) as error:  # damage can be in SQLite's own words
             db.close()
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         except BaseException:
             db.close()
             raise
@@ -189,7 +173,7 @@ class Journal:
 
     def _check_ours(self) -> None:
         # Before anything is set: it may be somebody else's, and stays as it is.
-        if self._query("PRAGMA application_id") != [(_APPLICATION_ID,)]:
+        if self._query("PRAGMA application_id") != [(APPLICATION_ID,)]:
             raise DataUnreadable(
                 f"{self.path} is an SQLite database, but not one of Quorate's. Give another path."
             )
@@ -207,14 +191,14 @@ class Journal:
         complaints = [text for (text,) in self._query("PRAGMA quick_check(1)") if text != "ok"]
         if complaints:
             raise DataUnreadable(
-                f"{self.path} is damaged: {complaints[0]}. {_REMEDY.format(path=self.path)}"
+                f"{self.path} is damaged: {complaints[0]}. {REMEDY.format(path=self.path)}"
             )
 
     # -- reading, once, at the start ----------------------------------------------------------
 
     def meta(self, name: str) -> object:
         for value, checksum in self._query("SELECT value, checksum FROM meta WHERE name = ?", name):
-            if _checksum(name, value) != checksum:
+            if fields_checksum(name, value) != checksum:
                 raise self._damaged(f"its {name}")
             return value
         return None
@@ -233,7 +217,7 @@ class Journal:
         try:
             saved = decode_timeline(blob if isinstance(blob, bytes) else b"")
         except ValueError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
         if saved.timeline.newest > newest:
             raise self._damaged("its timeline")
         return saved
@@ -241,7 +225,7 @@ class Journal:
     def leases(self) -> list[tuple[int, float]]:
         leases: list[tuple[int, float]] = []
         for id, ttl_s, checksum in self._query("SELECT id, ttl_s, checksum FROM leases ORDER BY id"):
-            if _checksum(id, ttl_s) != checksum or not isinstance(id, int):
+            if fields_checksum(id, ttl_s) != checksum or not isinstance(id, int):
                 raise self._damaged(f"lease {id}")
             leases.append((id, float(ttl_s)))
         return leases
@@ -267,30 +251,30 @@ class Journal:
             for revision, blob, checksum in rows:
                 yield revision, self._verified(revision, blob, checksum)
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
 
     def _verified(self, revision: object, blob: object, checksum: object) -> Versions:
         if (
             not isinstance(revision, int)
             or not isinstance(blob, bytes)
-            or _row_checksum(revision, blob) != checksum
+            or row_checksum(revision, blob) != checksum
         ):
             raise self._damaged(f"row {revision}")
         try:
             return _decode(blob)
         except msgspec.DecodeError as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
 
     def _query(self, sql: str, *fields: object) -> list[tuple[Any, ...]]:
         try:
             return self._db.execute(sql, fields).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise _unreadable(self.path, error) from error
+            raise unreadable(self.path, error) from error
 
     def _damaged(self, what: str) -> DataUnreadable:
         return DataUnreadable(
             f"{self.path} is damaged: {what} does not match its checksum. "
-            f"{_REMEDY.format(path=self.path)}"
+            f"{REMEDY.format(path=self.path)}"
         )
 
     # -- writing ---------------------------------------------------------------------------
@@ -314,12 +298,12 @@ class Journal:
             if ttl_s is None:
                 self._db.execute("DELETE FROM leases WHERE id = ?", (lease,))
             else:
-                row = (lease, ttl_s, _checksum(lease, ttl_s))
+                row = (lease, ttl_s, fields_checksum(lease, ttl_s))
                 self._db.execute("INSERT INTO leases VALUES (?, ?, ?)", row)
         if batch.compact_revision is not None:
-            _set_meta(self._db, "compact_revision", batch.compact_revision)
+            set_meta(self._db, "compact_revision", batch.compact_revision)
         for name, value in batch.meta.items():
-            _set_meta(self._db, name, value)
+            set_meta(self._db, name, value)
 
     def append(self, rows: list[tuple[int, Versions]]) -> None:
         """Write rows as they are, outside of any store's life: for backups and restores."""
@@ -335,7 +319,7 @@ class Journal:
             fields: list[object] = []
             for revision, versions in step:
                 blob = _encode(versions)
-                fields += (revision, blob, _row_checksum(revision, blob))
+                fields += (revision, blob, row_checksum(revision, blob))
                 size += len(blob)
                 self._shared.note(revision, versions)
             self._db.execute(_write_sql(len(step)), fields)
@@ -404,7 +388,7 @@ class Journal:
         for start in range(0, len(alone), _STATEMENT_ROWS):
             step = alone[start : start + _STATEMENT_ROWS]
             self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
-        return (removed + len(alone)) * _PAGE_BYTES  # at worst, each was on a page of its own
+        return (removed + len(alone)) * PAGE_BYTES  # at worst, each was on a page of its own
 
     def _rewrite_some(self) -> int:
         rows = {row.first: row for row in self._shared.take_half_empty(_REWRITE_ROWS)}
@@ -436,7 +420,7 @@ class Journal:
             self._vacuum_pages = max(16, self._vacuum_pages // 2)
         elif took_s < SLICE_S / 4:
             self._vacuum_pages = min(1024, self._vacuum_pages * 2)
-        self._logged(2 * self._vacuum_pages * _PAGE_BYTES)
+        self._logged(2 * self._vacuum_pages * PAGE_BYTES)
         return 0 < self._free_to_give() < before
 
     def _free_to_give(self) -> int:
@@ -456,8 +440,8 @@ class Journal:
             pages, free = self._pages()
         wal = Path(f"{self.path}-wal")
         return JournalSize(
-            file_bytes=pages * _PAGE_BYTES,
-            free_bytes=free * _PAGE_BYTES,
+            file_bytes=pages * PAGE_BYTES,
+            free_bytes=free * PAGE_BYTES,
             wal_bytes=wal.stat().st_size if wal.exists() else 0,
         )
 
@@ -522,45 +506,6 @@ class _Transaction(_Guard):
                 self._journal._db.execute("COMMIT")
 
 
-def _configure(db: sqlite3.Connection, *, fresh: bool) -> None:
-    if fresh:
-        db.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
-        db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before anything is written
-        db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-    db.execute("PRAGMA locking_mode = EXCLUSIVE")
-    (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
-    if mode != "wal":
-        raise sqlite3.OperationalError(f"write-ahead logging is not possible here ({mode})")
-    db.execute("PRAGMA synchronous = FULL")
-    # Some builds (Debian's) overwrite what is deleted with zeros: all of it would go through the log.
-    db.execute("PRAGMA secure_delete = OFF")
-    db.execute("PRAGMA wal_autocheckpoint = 0")
-    db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
-
-
-def _create(db: sqlite3.Connection, kind: str) -> None:
-    db.execute("BEGIN IMMEDIATE")
-    for statement in _SCHEMA.split(";\n"):
-        db.execute(statement)
-    meta = {"format": FORMAT, "kind": kind, "base_revision": 1, "compact_revision": 0}
-    for name, value in meta.items():
-        _set_meta(db, name, value)
-    db.execute("COMMIT")
-
-
-def _set_meta(db: sqlite3.Connection, name: str, value: object) -> None:
-    row = (name, value, _checksum(name, value))
-    db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?, ?)", row)
-
-
-def _checksum(*fields: object) -> int:
-    return zlib.crc32(_encode(fields))
-
-
-def _row_checksum(revision: int, blob: bytes) -> int:
-    return zlib.crc32(blob, revision & 0xFFFFFFFF)
-
-
 def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:
     """Rows for the revisions of one commit.  A revision is never split over rows."""
     rows: list[tuple[int, Versions]] = []
@@ -585,38 +530,6 @@ def _write_sql(rows: int) -> str:
 
 def _marks(count: int) -> str:
     return ",".join("?" * count)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a new file's name durable, not only its contents.  [etcd#22340]"""
-    if os.name == "nt":
-        return  # directories cannot be opened there; NTFS journals names itself
-    fd = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-_DISK_ERRORS = (
-    sqlite3.SQLITE_FULL,
-    sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_READONLY,
-    sqlite3.SQLITE_CANTOPEN,
-)
-
-_REMEDY = "Run `quorate doctor {path}`, or restore a backup with `quorate restore`."
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return DataInUse(str(path), pid=None)
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS:
-        return DataUnreadable(
-            f"{path} cannot be opened ({error}): the disk is full, read-only or failing. "
-            "Make room or repair the disk, then try again; the data may well be sound."
-        )
-    return DataUnreadable(f"{path} cannot be read as a store ({error}). {_REMEDY.format(path=path)}")
 
 
 def _without(versions: tuple[KeyValue, ...], gone: set[VersionName]) -> tuple[KeyValue, ...]:

@@ -1,0 +1,23 @@
+"""What the journal tells of its work: values."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Cleaned", "JournalSize"]
+
+
+class Cleaned(msgspec.Struct, frozen=True, gc=False):
+    """What a slice of cleaning did: versions taken off the list, whether to go on, and its time."""
+
+    done: int
+    more: bool
+    took_s: float
+
+
+class JournalSize(msgspec.Struct, frozen=True, gc=False):
+    """Bytes on disk: the database file, the part of it that holds nothing, the write-ahead log."""
+
+    file_bytes: int
+    free_bytes: int
+    wal_bytes: int
