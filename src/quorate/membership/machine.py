@@ -12,11 +12,11 @@ Invariants
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-__all__ = ["Address", "Effect", "Machine", "SendPacket", "SendStream", "Tell"]
+__all__ = ["Address", "Effect", "Leaver", "Machine", "SendPacket", "SendStream", "Tell"]
 
 # Where a message goes: "host:port" (or "[v6]:port") on a network, a name in a simulation.
 Address: TypeAlias = str
@@ -72,4 +72,18 @@ class Machine(Protocol):
 
     def unreachable(self, to: Address, now: float) -> list[Effect]:
         """A reliable message could not be delivered."""
+        ...
+
+
+@runtime_checkable
+class Leaver(Protocol):
+    """A machine that can say goodbye."""
+
+    @property
+    def has_left(self) -> bool:
+        """The goodbye is out."""
+        ...
+
+    def leave(self, now: float) -> list[Effect]:
+        """Say it.  Goes on until `has_left`."""
         ...

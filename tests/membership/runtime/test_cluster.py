@@ -279,10 +279,10 @@ async def test_a_fault_in_a_machine_ends_the_streams_and_is_raised_by_the_block(
         async with join("a") as a:
             events = a.events()
 
-            def divide(data: bytes, sender: str, now: float) -> list[object]:
+            def divide(sender: str, now: float) -> None:
                 raise ZeroDivisionError
 
-            a._swim.receive = divide  # type: ignore[assignment,method-assign]
+            a._swim.on_packet = divide
             async with join("b", a, settings=QUICK, leave_timeout=0.1):
                 async with asyncio.timeout(_SOON_S):
                     while await anext(events, None) is not None:

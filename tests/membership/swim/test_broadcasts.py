@@ -49,6 +49,15 @@ def test_what_does_not_fit_waits_and_lets_smaller_news_pass() -> None:
     assert news.take(room=50, transmits_max=1) == [b"x" * 50]
 
 
+def test_what_did_not_fit_keeps_its_place_among_what_was_sent_as_often() -> None:
+    news = Broadcasts(10)
+    for subject in ("first", "a long one", "third"):
+        news.put(subject, subject.encode())
+    assert news.take(room=10, transmits_max=5) == [b"third", b"first"]
+    news.put("fourth", b"fourth")
+    assert news.take(room=100, transmits_max=5) == [b"fourth", b"a long one", b"first", b"third"]
+
+
 def test_at_the_bound_what_was_sent_most_gives_way() -> None:
     news = Broadcasts(2)
     news.put("told", b"told often")

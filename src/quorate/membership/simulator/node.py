@@ -14,9 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
 from quorate.membership.machine import Address, Effect, Machine, SendPacket, SendStream
+from quorate.membership.simulator.counters import Counters
 
 __all__ = ["Counters", "Factory", "Node", "Then"]
 
@@ -27,37 +26,6 @@ Then: TypeAlias = Callable[[Machine, float], list[Effect]]
 
 # Linux counts a small datagram as more than its bytes; roughly this much more.
 _DATAGRAM_OVERHEAD = 512
-
-
-class Counters(msgspec.Struct, frozen=True):
-    """What one member, or all of them, sent and got so far.
-
-    Sent is what left the member, whatever the network made of it; received is what its machine got.
-    overflowed: datagrams that found its buffer full.  rejected: messages that its machine refused.
-
-    >>> Counters(packets_sent=2) + Counters(packets_sent=3, rejected=1)  # doctest: +ELLIPSIS
-    Counters(packets_sent=5, ..., rejected=1, ticks=0)
-    """
-
-    packets_sent: int = 0
-    packets_received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    streams_sent: int = 0
-    streams_received: int = 0
-    stream_bytes_sent: int = 0
-    stream_bytes_received: int = 0
-    overflowed: int = 0
-    rejected: int = 0
-    ticks: int = 0
-
-    def __add__(self, other: Counters) -> Counters:
-        mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        return Counters(*(a + b for a, b in zip(mine, theirs, strict=True)))
-
-    def __sub__(self, other: Counters) -> Counters:
-        mine, theirs = msgspec.structs.astuple(self), msgspec.structs.astuple(other)
-        return Counters(*(a - b for a, b in zip(mine, theirs, strict=True)))
 
 
 class Node:

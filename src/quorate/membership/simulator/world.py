@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import TypeAlias, cast
 
 from quorate.errors import InvalidRequest
-from quorate.membership.machine import Address, Effect, Machine
+from quorate.membership.machine import Address, Effect, Leaver, Machine
 from quorate.membership.simulator.engine import Engine, Resume
 from quorate.membership.simulator.faults import (
     Crash,
@@ -41,13 +41,6 @@ OnFault: TypeAlias = Callable[[float, Fault], None]
 
 # How often a member that said goodbye is asked whether everyone has heard it.
 _LEAVING_EVERY_S = 0.1
-
-
-@runtime_checkable
-class _Leaver(Protocol):
-    @property
-    def has_left(self) -> bool: ...
-    def leave(self, now: float) -> list[Effect]: ...
 
 
 class World(Engine):
@@ -278,14 +271,14 @@ class World(Engine):
         machine = node.machine
         if not node.is_up:
             return
-        if not isinstance(machine, _Leaver):
+        if not isinstance(machine, Leaver):
             raise InvalidRequest(
                 f"{node.address} cannot leave: its {type(machine).__name__} has no leave() and has_left"
             )
-        self.call(node.address, lambda machine, now: cast(_Leaver, machine).leave(now))
+        self.call(node.address, lambda machine, now: cast(Leaver, machine).leave(now))
         self._end_when_left(node, node.generation, machine)
 
-    def _end_when_left(self, node: Node, generation: int, machine: _Leaver) -> None:
+    def _end_when_left(self, node: Node, generation: int, machine: Leaver) -> None:
         if node.generation != generation or not node.is_up:
             return
         if machine.has_left:

@@ -16,7 +16,7 @@ Invariants
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import msgspec
 
@@ -123,46 +123,53 @@ class Beliefs:
     # -- what is heard -------------------------------------------------------------------------------
 
     def hear_alive(self, news: Alive, now: float, *, passes_on: bool = True) -> None:
-        if news.name == self.me.name:
+        name, incarnation = news.name, news.incarnation
+        if name == self.me.name:
             self._hear_of_us(news)
             return
-        old = self.table.get(news.name)
+        old = self.table.get(name)
         if old is None:
             if not _is_short(news) or not self._has_room():
                 self.turned_away_count += 1
                 return
-        elif news.incarnation <= old.incarnation:
+            member = Member(name, news.address, incarnation, _ALIVE, news.meta)
+        elif incarnation <= old.incarnation:
             return
-        elif news.address != old.address and not (_is_short(news) and self._is_free(old, now)):
+        elif news.address == old.address:
+            # Name and address stay the same objects, of which there may be one for each member.
+            member = _replace(old, incarnation=incarnation, state=_ALIVE, meta=news.meta)
+        elif _is_short(news) and self._is_free(old, now):
+            member = Member(name, news.address, incarnation, _ALIVE, news.meta)
+        else:
             self._out.tell(Conflict(old, news.address))
             return
-        member = Member(news.name, news.address, news.incarnation, _ALIVE, news.meta)
-        self._change(old, member, now, by=news.name)
+        self._change(old, member, now, by=member.name)
         if passes_on:
-            self.news.put(news.name, encode(news))
+            self.news.put(member.name, encode(news))
 
     def hear_suspect(self, news: Suspect, now: float) -> None:
-        old = self.table.get(news.name)
-        if old is None or news.incarnation < old.incarnation:
+        name, incarnation = news.name, news.incarnation
+        old = self.table.get(name)
+        if old is None or incarnation < old.incarnation:
             return
-        if news.name == self.me.name:
-            self._refute(news.incarnation)
+        if name == self.me.name:
+            self._refute(incarnation)
             return
-        suspicion = self._suspicions.get(news.name)
-        if suspicion is not None and news.incarnation == old.incarnation:
+        suspicion = self._suspicions.get(name)
+        if suspicion is not None and incarnation == old.incarnation:
             if suspicion.confirm(news.accuser):
-                heapq.heappush(self._suspicions_due, (suspicion.deadline, news.name))
-                self.news.put(news.name, encode(news))
+                heapq.heappush(self._suspicions_due, (suspicion.deadline, old.name))
+                self.news.put(old.name, encode(news))
             return
         if not old.is_present:
-            self._repeat_goodbye(old, news.incarnation)
+            self._repeat_goodbye(old, incarnation)
             return
         # Of a higher incarnation it is a new suspicion: it answered the one we know of.
         self.suspicions_count += 1
-        self._suspect(news.name, news.accuser, now)
-        member = _replace(old, incarnation=news.incarnation, state=_SUSPECT)
+        self._suspect(old.name, news.accuser, now)
+        member = _replace(old, incarnation=incarnation, state=_SUSPECT)
         self._change(old, member, now, by=news.accuser)
-        self.news.put(news.name, encode(news))
+        self.news.put(old.name, encode(news))
 
     def hear_dead(self, news: Dead, now: float) -> None:
         old = self.table.get(news.name)
@@ -341,24 +348,25 @@ class Beliefs:
         return None if member is None else member.address
 
 
-def _kinds_of(old: Member | None, new: Member) -> Iterator[MemberChangeKind]:
+def _kinds_of(old: Member | None, new: Member) -> list[MemberChangeKind]:
     if old is not None and old.state is new.state and new.state is not _ALIVE:
-        return  # of a higher incarnation, which is nobody's news
+        return []  # of a higher incarnation, which is nobody's news
     if old is not None and old.state is _LEFT and new.state is _DEAD:
-        return  # it came back and died, and we missed both
+        return []  # it came back and died, and we missed both
     if new.state is _SUSPECT:
-        yield MemberChangeKind.SUSPECTED
-    elif new.state is _DEAD:
-        yield MemberChangeKind.DIED
-    elif new.state is _LEFT:
-        yield MemberChangeKind.LEFT
-    elif old is None or not old.is_present:
-        yield MemberChangeKind.JOINED
-    else:
-        if old.state is _SUSPECT:
-            yield MemberChangeKind.RECOVERED
-        if old.meta != new.meta:
-            yield MemberChangeKind.UPDATED
+        return [MemberChangeKind.SUSPECTED]
+    if new.state is _DEAD:
+        return [MemberChangeKind.DIED]
+    if new.state is _LEFT:
+        return [MemberChangeKind.LEFT]
+    if old is None or not old.is_present:
+        return [MemberChangeKind.JOINED]
+    kinds = []
+    if old.state is _SUSPECT:
+        kinds.append(MemberChangeKind.RECOVERED)
+    if old.meta != new.meta:
+        kinds.append(MemberChangeKind.UPDATED)
+    return kinds
 
 
 def _is_short(news: Alive) -> bool:

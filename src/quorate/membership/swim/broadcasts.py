@@ -11,8 +11,6 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 __all__ = ["Broadcasts"]
 
 
@@ -28,13 +26,15 @@ class Broadcasts:
     []
     """
 
-    __slots__ = ("_pieces_max", "_tier_of", "_tiers", "dropped_count")
+    __slots__ = ("_lengths", "_pieces_max", "_tier_of", "_tiers", "dropped_count")
 
     def __init__(self, pieces_max: int) -> None:
         self._pieces_max = pieces_max
         # Subject -> how often it was sent; and for each such number, subject -> piece, oldest first.
         self._tier_of: dict[str, int] = {}
         self._tiers: list[dict[str, bytes]] = []
+        # How many pieces have each length: with less room than the shortest, none is looked at.
+        self._lengths: dict[int, int] = {}
         self.dropped_count = 0
 
     def __len__(self) -> int:
@@ -52,38 +52,37 @@ class Broadcasts:
             self._tiers.append({})
         self._tiers[0][subject] = piece
         self._tier_of[subject] = 0
+        self._lengths[len(piece)] = self._lengths.get(len(piece), 0) + 1
 
     def drop(self, subject: str) -> None:
         """There is nothing to say of this any more."""
         tier = self._tier_of.pop(subject, None)
         if tier is not None:
-            del self._tiers[tier][subject]
+            self._forget_length(len(self._tiers[tier].pop(subject)))
 
     def take(self, *, room: int, transmits_max: int) -> list[bytes]:
         """Pieces for one packet, which count as sent."""
         if not self._tier_of:
             return []
-        taken = list(self._fitting(room))
-        for tier, subject, _ in taken:
-            piece = self._tiers[tier].pop(subject)
-            if tier + 1 >= transmits_max:
-                del self._tier_of[subject]
-                continue
-            if tier + 1 == len(self._tiers):
-                self._tiers.append({})
-            self._tiers[tier + 1][subject] = piece
-            self._tier_of[subject] = tier + 1
-        return [piece for _, _, piece in taken]
-
-    def _fitting(self, room: int) -> Iterator[tuple[int, str, bytes]]:
+        pieces: list[bytes] = []
+        shortest = min(self._lengths)
+        sent: dict[str, bytes] = {}  # from the tier before
         for number, tier in enumerate(self._tiers):
-            for subject in reversed(tier):  # the newest first
-                piece = tier[subject]
-                if len(piece) <= room:
-                    room -= len(piece)
-                    yield number, subject, piece
-                    if room < _PIECE_BYTES_MIN:
-                        return
+            before, sent = sent, _newest(tier, room, shortest)
+            tier.update(before)
+            for piece in sent.values():
+                room -= len(piece)
+            pieces += sent.values()
+            if number + 1 < transmits_max:
+                self._tier_of.update(dict.fromkeys(sent, number + 1))
+            else:
+                self._forget(sent)
+                sent = {}
+            if room < shortest and not sent:
+                break
+        if sent:
+            self._tiers.append(sent)
+        return pieces
 
     def _drop_most_sent(self) -> None:
         for tier in reversed(self._tiers):
@@ -93,6 +92,27 @@ class Broadcasts:
                 self.dropped_count += 1
                 return
 
+    def _forget(self, sent: dict[str, bytes]) -> None:
+        for subject, piece in sent.items():
+            del self._tier_of[subject]
+            self._forget_length(len(piece))
 
-# The shortest news there is; less room than that is not worth looking further.
-_PIECE_BYTES_MIN = 8
+    def _forget_length(self, length: int) -> None:
+        self._lengths[length] -= 1
+        if not self._lengths[length]:
+            del self._lengths[length]
+
+
+def _newest(tier: dict[str, bytes], room: int, shortest: int) -> dict[str, bytes]:
+    """As many as fit, the newest first, out of their tier; none is shorter than `shortest`."""
+    found: dict[str, bytes] = {}
+    too_long: list[tuple[str, bytes]] = []
+    while tier and room >= shortest:
+        subject, piece = tier.popitem()
+        if len(piece) <= room:
+            room -= len(piece)
+            found[subject] = piece
+        else:
+            too_long.append((subject, piece))
+    tier.update(reversed(too_long))
+    return found

@@ -18,8 +18,6 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 
-import msgspec
-
 from quorate.errors import InvalidRequest
 from quorate.membership.machine import Address, Effect
 from quorate.membership.model import Member, Message
@@ -49,35 +47,13 @@ from quorate.membership.swim.outbox import Outbox
 from quorate.membership.swim.packing import HEAD_BYTES, Packing
 from quorate.membership.swim.probing import Prober
 from quorate.membership.swim.reconciling import Reconciler
+from quorate.membership.swim.statistics import SwimStatistics
 from quorate.membership.swim.table import MemberTable
 
 __all__ = ["Swim", "SwimStatistics"]
 
 _SHOUTS_MAX = 4_096
 _DEFAULT = SwimSettings()
-
-
-class SwimStatistics(msgspec.Struct, frozen=True):
-    """What one member did since it started.
-
-    streams_only: probes that only a reliable message got through for: datagrams are lost on that way.
-    turned_away: newcomers beyond `members_max`, or whose name or address is too long in bytes.
-    news_dropped: updates beyond `updates_max`.
-    differences: comparisons of whole tables that found one.  pauses: how often we were stopped.
-    """
-
-    probes: int
-    probes_failed: int
-    streams_only: int
-    suspicions: int
-    refutations: int
-    deaths: int
-    differences: int
-    pauses: int
-    turned_away: int
-    news_dropped: int
-    news_waiting: int
-    health: int
 
 
 class Swim:
@@ -256,7 +232,17 @@ class Swim:
 
     def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:
         for message in decode_packet(data):
+            # News first, of which a packet can have a hundred pieces, and by its very type: the classes
+            # of messages have a metaclass, and whether another is an instance of one takes long to ask.
+            if type(message) is Alive:
+                self._beliefs.hear_alive(message, now)
+                continue
+            if type(message) is Suspect:
+                self._beliefs.hear_suspect(message, now)
+                continue
             match message:
+                case Dead():
+                    self._beliefs.hear_dead(message, now)
                 case Ping():
                     self._prober.hear_ping(message, sender)
                 case Ack():
@@ -265,12 +251,6 @@ class Swim:
                     self._prober.hear_nack(message, now)
                 case PingRequest():
                     self._prober.hear_request(message, sender, now)
-                case Alive():
-                    self._beliefs.hear_alive(message, now)
-                case Suspect():
-                    self._beliefs.hear_suspect(message, now)
-                case Dead():
-                    self._beliefs.hear_dead(message, now)
                 case Direct():
                     self._out.tell(Message(message.sender, message.payload, is_broadcast=False))
                 case Shout():

@@ -51,8 +51,7 @@ class MemberTable:
 
     def copy(self, own_name: str) -> MemberTable:
         """The same knowledge in another member's hands; quick, for simulations of thousands."""
-        new = MemberTable.__new__(MemberTable)
-        new._own_name = own_name
+        new = MemberTable(own_name)
         new._members = self._members.copy()
         new._order = [*self._order]
         ours = self._members.get(self._own_name)
@@ -60,7 +59,6 @@ class MemberTable:
             new._order.append(ours.name)
         if own_name in new._order:
             new._order.remove(own_name)
-        new._lap_at = 0
         new._present_count = self._present_count
         new._digests = self._digests[:]
         return new
@@ -84,13 +82,16 @@ class MemberTable:
         """Know this of the member from now on."""
         old = self._members.get(member.name)
         was_present = old is not None and old.is_present
+        is_present = member.is_present
         self._members[member.name] = member
+        if old is not None and was_present and is_present and old.incarnation == member.incarnation:
+            return  # hashed as it is: a suspicion is in nobody's hash
         if old is not None and was_present:
             self._count(old, -1)
-        if member.is_present:
+        if is_present:
             self._count(member, +1)
-        if was_present != member.is_present and member.name != self._own_name:
-            if member.is_present:
+        if was_present != is_present and member.name != self._own_name:
+            if is_present:
                 self._order.append(member.name)
             else:
                 self._drop_from_order(member.name)
