@@ -1,11 +1,8 @@
-"""The hot modules as C extensions, made by mypyc: the same source, about half the processor time.
+"""The hot modules as C extensions, made by mypyc: the same source, less processor time.
 
-    python hatch_build.py           compile in place, what changed since the last time
-    python hatch_build.py --check   say whether what is compiled is what the source says
-    python hatch_build.py --remove  back to the source alone
-
-A module that was compiled lies next to its source and is imported instead of it.  Nothing depends on
-that: without a C compiler Quorate runs from its source, and `QUORATE_PURE=1` makes it do so anyway.
+`python hatch_build.py` compiles in place, what changed since the last time (`make compile`).  A module
+that was compiled lies next to its source and is imported instead of it.  Nothing depends on that:
+without a C compiler Quorate runs from its source, and `QUORATE_PURE=1` makes it do so anyway.
 
 It is also hatchling's hook: a wheel built with HATCH_BUILD_HOOKS_ENABLE=1 carries the extensions, and
 is for one version of Python and one kind of machine.  Without it the wheel is for all of them.
@@ -17,7 +14,6 @@ are left to the interpreter: cancelled ones, compiled by mypyc 2.4, raised in th
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import re
@@ -38,7 +34,7 @@ _BUILD = _ROOT / "build" / "compiled"
 # Of all that was compiled, so that any change to it is noticed.
 _STAMP = _BUILD / "digest"
 
-# At 2 and 3 the compiler takes a third longer, and what it makes was no faster.
+# At 2 the compiler takes a third longer, and what it makes was no faster.
 _OPT_LEVEL = "1"
 
 
@@ -68,19 +64,23 @@ def modules() -> list[Path]:
             raise FileNotFoundError(
                 f"pyproject.toml names {name} to be compiled, and there is no {path}"
             )
-        if re.search(
-            r"^ *async (def|for|with) ", (_SOURCE / path).read_text(encoding="utf-8"), re.MULTILINE
-        ):
+        source = (_SOURCE / path).read_text(encoding="utf-8")
+        if re.search(r"^ *async (def|for|with) ", source, re.MULTILINE):
             raise ValueError(
                 f"{path} has coroutines, which are not compiled; leave it to the interpreter"
+            )
+        if re.search(r"^class \w+\(.*=", source, re.MULTILINE):
+            raise ValueError(
+                f"{path} has a class with options, such as frozen=True, which compiling it would drop; "
+                "put it into a module of its own"
             )
         found.append(path)
     return found
 
 
 def is_current() -> bool:
-    """Whether what lies next to the source was compiled from it as it is now."""
-    return _STAMP.is_file() and _STAMP.read_text(encoding="ascii") == _digest()
+    """Whether what lies next to the source is there, and was compiled from it as it is now."""
+    return is_compiled() and _STAMP.is_file() and _STAMP.read_text(encoding="ascii") == _digest()
 
 
 def is_compiled() -> bool:
@@ -99,25 +99,42 @@ def compile_in_place() -> None:
     _BUILD.mkdir(parents=True, exist_ok=True)
     digest = _digest()
     with chdir(_SOURCE):  # where the names of files are those of modules
-        extensions = mypycify(
-            [f"--cache-dir={_BUILD / 'mypy'}", *map(str, paths)],
-            opt_level=_OPT_LEVEL,
-            debug_level="0",
-            # One library: 5 MB less memory than a library for each module.
-            group_name="quorate",
-            multi_file=True,
-            target_dir=str(_BUILD / "c"),
-        )
+        extensions = [
+            extension
+            for name, group in _libraries(paths).items()
+            for extension in mypycify(
+                [f"--cache-dir={_BUILD / 'mypy'}", *map(str, group)],
+                opt_level=_OPT_LEVEL,
+                debug_level="0",
+                group_name=name,
+                multi_file=True,
+                target_dir=str(_BUILD / "c" / name),
+            )
+        ]
         command = build_ext(Distribution({"name": "quorate", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(_BUILD / "lib"), str(_BUILD / "temp")
         command.ensure_finalized()
         with _in_parallel():
             command.run()
         made = [Path(path) for path in command.get_outputs()]
-    remove()
+    for path in _extensions(_SOURCE):
+        path.unlink()
     for path in made:
         shutil.copyfile(path, _SOURCE / path.relative_to(_BUILD / "lib"))
     _STAMP.write_text(digest, encoding="ascii")
+
+
+def _libraries(paths: Sequence[Path]) -> dict[str, list[Path]]:
+    """The modules that share a library, by its name.
+
+    A library for each module would take 5 MB more memory.  But agents need nothing of the stores and
+    their faces, nor these of membership: with one library for all, an agent is 1 MB larger.
+    """
+    libraries: dict[str, list[Path]] = {}
+    for path in paths:
+        name = "quorate_membership" if path.parts[1] == "membership" else "quorate"
+        libraries.setdefault(name, []).append(path)
+    return libraries
 
 
 @contextmanager
@@ -152,15 +169,9 @@ def _is_newer(path: Path, than: Sequence[str]) -> bool:
     return path.exists() and path.stat().st_mtime >= max(Path(each).stat().st_mtime for each in than)
 
 
-def remove() -> None:
-    """Leave the source alone there."""
-    for path in _extensions(_SOURCE):
-        path.unlink()
-
-
 def _extensions(directory: Path) -> Iterator[Path]:
     for suffix in ("so", "pyd"):
-        yield from sorted(directory.glob(f"quorate__mypyc.*{suffix}"))
+        yield from sorted(directory.glob(f"quorate*__mypyc.*{suffix}"))
         yield from sorted(directory.glob(f"quorate/**/*.{suffix}"))
 
 
@@ -173,17 +184,7 @@ def _digest() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Compile the hot modules with mypyc, in place.")
-    parser.add_argument("--check", action="store_true", help="only say whether that is up to date")
-    parser.add_argument("--remove", action="store_true", help="remove what was compiled")
-    options = parser.parse_args()
-    if options.remove:
-        remove()
-        _STAMP.unlink(missing_ok=True)
-    elif options.check:
-        if is_compiled() and not is_current():
-            sys.exit("compiled modules are older than their source: make compile, or make pure")
-    elif is_compiled() and is_current():
+    if is_current():
         sys.stdout.write("compiled modules are up to date\n")
     else:
         compile_in_place()

@@ -12,6 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "quorate"
 
 # What the engines have in common: the state in memory, and watches on it.
 IN_MEMORY = (
+    "engines.embedded.revision_log",
     "engines.embedded.state",
     "engines.embedded.leases",
     "engines.embedded.watches",
@@ -22,10 +23,11 @@ IN_MEMORY = (
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
     "clock": (),
+    "directories": (),
     "store.model": (),
     "store.api": ("store.model", "errors"),
     "store": ("errors",),
-    "engines.embedded": ("store", "errors", "clock"),
+    "engines.embedded": ("store", "errors", "clock", "directories"),
     # What it holds in memory is the embedded engine's; how it speaks to etcd is the client's.
     "engines.etcd": ("store", "errors", "wire", "clock", "client", *IN_MEMORY),
     "engines.crosscheck": ("store", "errors"),
@@ -43,7 +45,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "client": ("store", "errors", "wire", "clock", "blocks"),
     "discovery": ("client", "errors"),
     "membership": ("errors", "clock"),
-    "fencing": ("errors",),
+    "fencing": ("errors", "directories"),
     "redlock": ("errors", "clock", "blocks"),
     "testing": (
         "server",
@@ -61,6 +63,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "store",
         "errors",
         "clock",
+        "directories",
         "engines",
         "wire",
         "faces",
@@ -92,8 +95,10 @@ PURE = (
     "engines.embedded.leases",
     "engines.embedded.watches",
     "engines.embedded.range_index",
-    "engines.embedded.sorted_keys",
+    "engines.embedded.matching",
+    "engines.embedded.records",
     "engines.embedded.retention",
+    "engines.embedded.revision_log",
     "engines.embedded.shared_rows",
     "engines.embedded.timekeeper",
     "engines.embedded.timeline",

@@ -55,35 +55,50 @@ def test_modules_named_to_be_compiled_are_there_once_and_have_no_coroutines() ->
     assert len(set(paths)) == len(paths) > 0
 
 
-def test_a_module_with_coroutines_is_not_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "src" / "quorate"
-    package.mkdir(parents=True)
-    (package / "waits.py").write_text("async def wait() -> None: ...\n", encoding="utf-8")
-    (tmp_path / "pyproject.toml").write_text(
-        "[tool.quorate.compiled]\nmodules = ['waits']\n", encoding="utf-8"
-    )
-    monkeypatch.setattr(hatch_build, "_ROOT", tmp_path)
-    monkeypatch.setattr(hatch_build, "_SOURCE", tmp_path / "src")
-    with pytest.raises(ValueError, match="coroutines"):
-        hatch_build.modules()
+def test_membership_is_in_a_library_that_servers_do_not_load() -> None:
+    libraries = hatch_build._libraries(hatch_build.modules())
+    assert {path.parts[1] for path in libraries["quorate_membership"]} == {"membership"}
+    assert "membership" not in {path.parts[1] for path in libraries["quorate"]}
 
 
-def test_a_change_of_the_source_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "src" / "quorate"
-    package.mkdir(parents=True)
-    (package / "hot.py").write_text("", encoding="utf-8")
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The one module of another project, to be compiled; it is empty."""
+    path = tmp_path / "src" / "quorate" / "hot.py"
+    path.parent.mkdir(parents=True)
+    path.touch()
     (tmp_path / "pyproject.toml").write_text(
         "[tool.quorate.compiled]\nmodules = ['hot']\n", encoding="utf-8"
     )
     monkeypatch.setattr(hatch_build, "_ROOT", tmp_path)
     monkeypatch.setattr(hatch_build, "_SOURCE", tmp_path / "src")
     monkeypatch.setattr(hatch_build, "_STAMP", tmp_path / "digest")
+    return path
+
+
+def test_a_module_with_coroutines_is_not_compiled(module: Path) -> None:
+    module.write_text("async def wait() -> None: ...\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="coroutines"):
+        hatch_build.modules()
+
+
+def test_a_module_whose_classes_have_options_is_not_compiled(module: Path) -> None:
+    module.write_text("class Point(msgspec.Struct, frozen=True):\n    x: int\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="options"):
+        hatch_build.modules()
+
+
+def test_what_is_compiled_is_current_until_the_source_changes_or_it_is_gone(module: Path) -> None:
+    extension = module.with_suffix(".so")
+    extension.touch()
     assert not hatch_build.is_current()
-    (tmp_path / "digest").write_text(hatch_build._digest(), encoding="ascii")
+    hatch_build._STAMP.write_text(hatch_build._digest(), encoding="ascii")
     assert hatch_build.is_current()
-    (package / "hot.py").write_text("ANSWER = 42\n", encoding="utf-8")
+    module.write_text("ANSWER = 42\n", encoding="utf-8")
+    assert not hatch_build.is_current()
+    module.write_text("", encoding="utf-8")
+    assert hatch_build.is_current()
+    extension.unlink()
     assert not hatch_build.is_current()
 
 

@@ -17,9 +17,8 @@ import zlib
 from collections.abc import Sequence
 from enum import IntEnum
 
-import msgspec
-
 from quorate.errors import QuorateError
+from quorate.wire.grpc_head import RequestHead
 from quorate.wire.http2 import HeaderBlock, encode_headers
 
 __all__ = [
@@ -206,19 +205,6 @@ OK_TRAILERS = encode_headers(((b"grpc-status", b"0"),))
 def response_head(metadata: Sequence[tuple[bytes, bytes]]) -> bytes:
     """`RESPONSE_HEAD` with metadata; names in lower case."""
     return encode_headers(((b":status", b"200"), _CONTENT_TYPE, *metadata))
-
-
-class RequestHead(msgspec.Struct, frozen=True):
-    """What a server needs of a call's headers.
-
-    `fault` says why the call cannot be served as it is, before anything of it is read.
-    """
-
-    path: str
-    timeout_s: float | None = None
-    encoding: bytes | None = None
-    authorization: bytes | None = None
-    fault: GrpcError | None = None
 
 
 def read_request_head(block: HeaderBlock) -> RequestHead | None:

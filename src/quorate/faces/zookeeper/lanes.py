@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeAlias
 
-import msgspec
-
+from quorate.faces.zookeeper.outcome import Outcome
 from quorate.faces.zookeeper.proposals import Caller, Proposal, WriteRequest
 from quorate.faces.zookeeper.tree import Node
 from quorate.wire.zookeeper.requests import CloseSession, Sync
@@ -15,14 +14,6 @@ from quorate.wire.zookeeper.requests import CloseSession, Sync
 __all__ = ["NOTHING_LEFT", "Lane", "OnOutcome", "Outcome", "Request", "Write"]
 
 NOTHING_LEFT: dict[bytes, Node] = {}
-
-
-class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What to answer.  A zxid of 0 is that of the moment the answer is sent: nothing was written."""
-
-    err: int
-    zxid: int
-    body: bytes
 
 
 OnOutcome: TypeAlias = Callable[[Outcome | None], None]

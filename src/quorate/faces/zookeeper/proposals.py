@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-import msgspec
-
 from quorate.faces.zookeeper import acl as acls
 from quorate.faces.zookeeper import paths
 from quorate.faces.zookeeper.acl import Identity
+from quorate.faces.zookeeper.container_deletion import DeleteContainer
 from quorate.faces.zookeeper.drafts import HERE, Draft, MustWait
 from quorate.faces.zookeeper.faults import ZkError
 from quorate.faces.zookeeper.layout import NodeKind
@@ -50,12 +49,6 @@ _MODES: dict[int, tuple[bool, bool, bool]] = {
 _TTL_MAX_MS = 0xFF_FFFF_FFFF
 _NOTHING_COUNTED: dict[bytes, int] = {}
 _WITH_STAT = frozenset({int(Op.CREATE2), int(Op.CREATE_CONTAINER), int(Op.CREATE_TTL)})
-
-
-class DeleteContainer(msgspec.Struct, frozen=True, gc=False):
-    """Remove a container or a TTL node that has served its time; asked for by the server itself."""
-
-    path: bytes
 
 
 WriteRequest: TypeAlias = Create | Delete | SetData | SetAcl | Check | Multi | DeleteContainer
