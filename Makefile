@@ -29,12 +29,12 @@ run: $(VENV)/.run  ## start a server; ARGS="--engine memory:" and the like are p
 		|| echo "Compiled modules may be older than their source: make compile, or make pure" >&2
 	@exec $(BIN)/quorate serve $(ARGS)
 
-compile: $(VENV)/.dev tools  ## the hot modules as C extensions, next to their source: half the processor time
+compile: $(VENV)/.dev tools  ## the hot modules as C extensions, next to their source, for speed
 	@if ! command -v cc >/dev/null; then \
-		echo "No C compiler: Quorate runs from its source, at about half the speed."; \
+		echo "No C compiler: Quorate runs from its source, more slowly."; \
 	elif ! $(BIN)/python -c 'import pathlib, sysconfig, sys; \
 			sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())'; then \
-		echo "No Python.h (Debian: python3-dev): Quorate runs from its source, at about half the speed."; \
+		echo "No Python.h (Debian: python3-dev): Quorate runs from its source, more slowly."; \
 	else \
 		$(BIN)/python hatch_build.py; \
 	fi
@@ -52,10 +52,16 @@ wheel: compile  ## a wheel with the compiled modules, for this Python and this k
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) * 3 // 2 or 1)')
 
 # Everything with the modules compiled, as people get them; then what tests those modules, from source.
-PURE_TESTS := tests/unit/embedded tests/unit/etcd_engine tests/unit/faces tests/unit/wire
+PURE_TESTS := tests/unit/embedded tests/unit/etcd_engine tests/unit/faces tests/unit/wire \
+	tests/membership/swim tests/membership/simulator
+
+# Tests and benchmarks start hundreds of processes.  Where Python is told to write no bytecode, each of them
+# would compile the same source again: half of the time that a server takes to start.
+BYTECODE := $(BIN)/python -m compileall -q -j 0 src tests bench
 
 test: $(VENV)/.dev tools  ## checks, then every test; minutes
 	@$(MAKE) --no-print-directory -j 2 check compile
+	@$(BYTECODE)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@if [ -z "$(ARGS)" ] && [ -e build/compiled/digest ]; then \
 		QUORATE_PURE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PURE_TESTS); \
@@ -69,6 +75,7 @@ soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
 		tests/fencing tests/membership $(ARGS)
 
 bench: $(VENV)/.bench tools compile  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
+	@$(BYTECODE)
 	@$(BIN)/python -m bench $(ARGS)
 
 check: $(VENV)/.dev  ## ruff and mypy --strict

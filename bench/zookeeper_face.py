@@ -62,6 +62,8 @@ _WORKS = (
     _Work("ephemeral create, delete", lambda: OPERATIONS["ephemeral"](100), 2),
 )
 
+_STARTING, _IDLE = "from start to the first session", "memory, idle"
+
 _Shape = tuple[int, int]  # connections, requests in flight on each
 
 
@@ -111,7 +113,7 @@ def measure(settings: Settings) -> Section:
             stack.enter_context(serve_zookeeper(settings.directory / "zookeeper")),
             stack.enter_context(serve_quorate_zookeeper(settings.directory / "zookeeper.db")),
         ]
-        figures.append(_memory("memory, idle", servers))
+        figures.append(_memory(_IDLE, servers))
         warm_ups = {server.name: _warm_up(settings, server) for server in servers}
         results = {
             (work.name, shape): _compare(settings, work, shape, servers)
@@ -147,7 +149,7 @@ def _starts(settings: Settings) -> _Figure:
         for serve in (serve_zookeeper, serve_quorate_zookeeper):
             with serve(settings.directory / f"start-{number}-{serve.__name__}") as server:
                 times.setdefault(server.name, []).append(server.start_s)
-    return _Figure("from start to the first session", _settled(times), duration)
+    return _Figure(_STARTING, _settled(times), duration)
 
 
 def _memory(what: str, servers: Sequence[Server]) -> _Figure:
@@ -329,24 +331,27 @@ def _shares(both: _Both, name: str) -> tuple[float, float, float]:
 # -- the targets, and everything for a file
 
 
+# Over ZooKeeper's, where it is not simply to be no worse.
+_READ_RATE, _WRITE_RATE, _LONE_WRITE_RATE = 1.5, 1.2, 1.0
+_START, _IDLE_MEMORY = 0.33, 0.33
+
+
 def _targets(results: _Results, figures: Sequence[_Figure]) -> list[Target]:
-    """To be no worse than ZooKeeper, in anything."""
     targets = []
-    for work in _WORKS:
-        many, one = results[work.name, (16, 16)], results[work.name, (1, 1)]
-        rate, p99 = many.ratio(lambda run: run.rate), many.ratio(lambda run: run.p99_s)
-        cheap = many.ratio(lambda run: run.rate_per_server_s)
-        median = one.ratio(lambda run: run.median_s)
-        targets += [
-            Target(f"{work.name}: rate at 16 x 16 over ZooKeeper's", rate, 1, True, ""),
-            Target(f"{work.name}: the same per processor second", cheap, 1, True, ""),
-            Target(f"{work.name}: p99 at 16 x 16 over ZooKeeper's", p99, 1, False, ""),
-            Target(f"{work.name}: median at 1 x 1 over ZooKeeper's", median, 1, False, ""),
-        ]
-    targets += [
-        Target(f"{figure.what}, over ZooKeeper's", figure.ratio, 1, figure.more_is_better, "")
-        for figure in figures
-    ]
+    for (name, shape), both in results.items():
+        what = f"{name}, {_shown(shape)}"
+        reads, alone = name.startswith("getData"), shape == (1, 1)
+        least = _READ_RATE if reads else _LONE_WRITE_RATE if alone else _WRITE_RATE
+        rate, p99 = both.ratio(lambda run: run.rate), both.ratio(lambda run: run.p99_s)
+        targets.append(Target(f"{what}: rate over ZooKeeper's", rate, least, True, ""))
+        if reads:  # where the generator is the limit, this is what tells
+            cheap = both.ratio(lambda run: run.rate_per_server_s)
+            targets.append(Target(f"{what}: the same per processor second", cheap, least, True, ""))
+        targets.append(Target(f"{what}: p99 over ZooKeeper's", p99, 1, False, ""))
+    for figure in figures:
+        limit = {_STARTING: _START, _IDLE: _IDLE_MEMORY}.get(figure.what, 1.0)
+        what = f"{figure.what}, over ZooKeeper's"
+        targets.append(Target(what, figure.ratio, limit, figure.more_is_better, ""))
     return targets
 
 
