@@ -7,9 +7,10 @@ without a C compiler Quorate runs from its source, and `QUORATE_PURE=1` makes it
 It is also hatchling's hook: a wheel built with HATCH_BUILD_HOOKS_ENABLE=1 carries the extensions, and
 is for one version of Python and one kind of machine.  Without it the wheel is for all of them.
 
-Which modules: [tool.quorate.compiled] in pyproject.toml.  Compiled together they know each other's
-classes, so one that changes makes others change too; mypyc finds out which.  Modules with coroutines
-are left to the interpreter: cancelled ones, compiled by mypyc 2.4, raised in the wrong task.
+Which modules: [tool.quorate.compiled] in pyproject.toml; `c_modules` are written in C.  Compiled
+together the others know each other's classes, so one that changes makes others change too; mypyc finds
+out which.  Modules with coroutines are left to the interpreter: cancelled ones, compiled by mypyc 2.4,
+raised in the wrong task.
 """
 
 from __future__ import annotations
@@ -55,15 +56,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
 
 def modules() -> list[Path]:
     """The modules to compile, below the source directory."""
-    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    named: list[str] = settings["tool"]["quorate"]["compiled"]["modules"]
-    found: list[Path] = []
-    for name in named:
-        path = Path("quorate", f"{name}.py")
-        if not (_SOURCE / path).is_file():
-            raise FileNotFoundError(
-                f"pyproject.toml names {name} to be compiled, and there is no {path}"
-            )
+    found = _named("modules", ".py")
+    for path in found:
         source = (_SOURCE / path).read_text(encoding="utf-8")
         if re.search(r"^ *async (def|for|with) ", source, re.MULTILINE):
             raise ValueError(
@@ -74,8 +68,17 @@ def modules() -> list[Path]:
                 f"{path} has a class with options, such as frozen=True, which compiling it would drop; "
                 "put it into a module of its own"
             )
-        found.append(path)
     return found
+
+
+def _named(kind: str, suffix: str) -> list[Path]:
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named: list[str] = settings["tool"]["quorate"]["compiled"].get(kind, [])
+    paths = [Path("quorate", f"{name}{suffix}") for name in named]
+    for path in paths:
+        if not (_SOURCE / path).is_file():
+            raise FileNotFoundError(f"pyproject.toml names {path} to be compiled, and it is not there")
+    return paths
 
 
 def is_current() -> bool:
@@ -91,7 +94,7 @@ def is_compiled() -> bool:
 def compile_in_place() -> None:
     """Make the extensions and put them next to their source."""
     from mypyc.build import mypycify  # part of mypy
-    from setuptools import Distribution
+    from setuptools import Distribution, Extension
     from setuptools.command.build_ext import build_ext
 
     paths = modules()
@@ -110,6 +113,10 @@ def compile_in_place() -> None:
                 multi_file=True,
                 target_dir=str(_BUILD / "c" / name),
             )
+        ]
+        extensions += [
+            Extension(".".join(path.with_suffix("").parts), [str(path)])
+            for path in _named("c_modules", ".c")
         ]
         command = build_ext(Distribution({"name": "quorate", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(_BUILD / "lib"), str(_BUILD / "temp")
@@ -178,7 +185,7 @@ def _extensions(directory: Path) -> Iterator[Path]:
 def _digest() -> str:
     """Of the source, of the way it is compiled, and of the Python it is compiled for."""
     digest = hashlib.sha256(sys.version.encode() + Path(__file__).read_bytes())
-    for path in modules():
+    for path in modules() + _named("c_modules", ".c"):
         digest.update(str(path).encode() + b"\0" + (_SOURCE / path).read_bytes())
     return digest.hexdigest()
 

@@ -41,4 +41,5 @@ class _SourceFinder(MetaPathFinder):
             spec = finder.find_spec(fullname, target)
             if spec is not None:
                 return spec
-        return None
+        # What has no source (it is written in C) has a counterpart in Python, for whoever finds none.
+        raise ModuleNotFoundError(f"{fullname} has no source in Python", name=fullname)

@@ -36,7 +36,7 @@ class Alone:
         return self._connection.fenced()
 
     def told_one_by_one(self, *requests: Request) -> list[str]:
-        """As text, each asked when the one before is answered: one that ends the server loses no other."""
+        """As text, each asked when the one before is answered: what ends the server loses no other."""
         return [line for request in requests for line in self.told(request)]
 
     def told(self, *requests: Request) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,7 +10,8 @@ import pytest
 
 from quorate.clock import ManualClock
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.journal import Journal
+from quorate.engines.embedded.syncing import FileSync, OnSynced, file_sync
 from quorate.engines.opening import open_embedded
 from quorate.errors import Indeterminate, StorageFailed
 from quorate.store.model import Compare, LeaseId, Put, Range, Txn
@@ -20,34 +20,59 @@ from tests.faults.judge import EVERYTHING, KEEP_ALL
 pytestmark = pytest.mark.faults
 
 
+class _Disk:
+    """Whose syncs do not begin while it is held."""
+
+    def __init__(self) -> None:
+        self._sync: FileSync
+        self._is_held = self._is_begun = False
+
+    def file_sync(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> FileSync:
+        self._sync = file_sync(file, loop, on_synced)
+        return self
+
+    def begin(self) -> None:
+        if self._is_held:
+            self._is_begun = True
+        else:
+            self._sync.begin()
+
+    def close(self) -> None:
+        self._sync.close()
+
+    def hold(self) -> None:
+        self._is_held = True
+
+    def release(self) -> None:
+        self._is_held = False
+        if self._is_begun:
+            self._is_begun = False
+            self._sync.begin()
+
+
 @pytest.fixture
 async def disk_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[EmbeddedStore, threading.Event]]:
-    """A store whose disk takes nothing until the event is set, with two puts and a grant before it."""
-    release = threading.Event()
+) -> AsyncIterator[tuple[EmbeddedStore, _Disk]]:
+    """A store whose disk takes nothing until it is released, with two puts and a grant before it."""
+    disk = _Disk()
+    monkeypatch.setattr("quorate.engines.embedded.writer.file_sync", disk.file_sync)
     async with open_embedded(
         f"sqlite:{tmp_path / 'store.db'}", retention=KEEP_ALL, clock=ManualClock()
     ) as store:
         await store.put(b"a", b"old")
-        commit = Journal.commit
-
-        def commit_later(journal: Journal, batch: Batch) -> None:
-            assert release.wait(timeout=60)
-            commit(journal, batch)
-
-        monkeypatch.setattr(Journal, "commit", commit_later)
+        disk.hold()
         writing = asyncio.gather(
             store.put(b"a", b"new"), store.put(b"b", b"new"), store.grant(10, id=LeaseId(5))
         )
         await asyncio.sleep(0)
-        yield store, release
-        release.set()
+        yield store, disk
+        disk.release()
         await writing
 
 
 async def test_reads_show_only_what_is_durable(
-    disk_held: tuple[EmbeddedStore, threading.Event],
+    disk_held: tuple[EmbeddedStore, _Disk],
 ) -> None:
     store, _ = disk_held
     found = await store.range(EVERYTHING)
@@ -62,7 +87,7 @@ async def test_reads_show_only_what_is_durable(
 
 
 async def test_the_status_counts_only_what_is_durable(
-    disk_held: tuple[EmbeddedStore, threading.Event],
+    disk_held: tuple[EmbeddedStore, _Disk],
 ) -> None:
     store, _ = disk_held
     status = await store.status()
@@ -70,9 +95,9 @@ async def test_the_status_counts_only_what_is_durable(
 
 
 async def test_what_gives_a_write_away_waits_for_its_disk(
-    disk_held: tuple[EmbeddedStore, threading.Event],
+    disk_held: tuple[EmbeddedStore, _Disk],
 ) -> None:
-    store, release = disk_held
+    store, disk = disk_held
     async with store.watch(EVERYTHING) as batches:
         lost_race = Txn((Compare.missing(b"b"),), then=(Put(b"b", b"mine"),))
         racing = asyncio.ensure_future(store.txn(lost_race))
@@ -91,7 +116,7 @@ async def test_what_gives_a_write_away_waits_for_its_disk(
         assert not any(answer.done() for answer in (racing, *waiting)), (
             "an answer ran ahead of the disk"
         )
-        release.set()
+        disk.release()
         await asyncio.gather(*waiting)
         assert not (await racing).succeeded
 

@@ -114,6 +114,20 @@ def test_reads_and_events_on_a_slow_disk(tmp_path: Path, strace: str) -> None:
     assert len(syncs) <= 2 * options.puts_each + 12, "more syncs than commits need"
 
 
+def test_the_loop_never_waits_for_a_sync(tmp_path: Path, strace: str) -> None:
+    """Not for that of a commit, nor for those that SQLite makes when its log starts over."""
+    path = tmp_path / "store.db"
+    trace = Trace(strace, tmp_path / "strace.log", calls=SYNCS)
+    options = SlowOptions(str(path), writers=1, puts_each=5 * _CHECKPOINT // 2)
+    with Child("slow_disk", options, under=trace.command) as child:
+        child.wait_for(Closed)
+        child.end()
+    syncs = [call for call in trace.calls() if str(path) in call["arguments"]]
+    assert len(syncs) > options.puts_each
+    assert any(str(path) + ">" in call["arguments"] for call in syncs), "there was no checkpoint"
+    assert str(child.pid) not in {call["pid"] for call in syncs}
+
+
 def _syncs_after_failure(trace: Trace, path: Path) -> list[str]:
     """The syncs of the store's files that came after one of the same file had failed."""
     failed: set[str] = set()

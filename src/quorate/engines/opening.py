@@ -17,7 +17,7 @@ from quorate.engines.embedded.ownership import Ownership
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.timeline import SavedTimeline
-from quorate.engines.embedded.writer import InstantWriter, ThreadWriter
+from quorate.engines.embedded.writer import InstantWriter, JournalWriter
 from quorate.errors import InvalidRequest
 from quorate.store.model import KeyValue
 from quorate.store.rules import Limits
@@ -60,7 +60,7 @@ async def open_embedded(
                 lambda: _load(path, clock), undo=lambda loaded: loaded[0].close()
             )
             store = _make_store(state, path, limits, retention, clock, garbage, times)
-            store.start(ThreadWriter(journal, asyncio.get_running_loop(), failed=store.fail))
+            store.start(JournalWriter(journal, asyncio.get_running_loop(), failed=store.fail))
             try:
                 yield store
             finally:

@@ -126,7 +126,8 @@ def _copy(source: Journal, data: Path, progress: Progress | None) -> RestoreRepo
     try:
         for start in range(0, len(rows), _PAGE_ROWS):
             target.append(rows[start : start + _PAGE_ROWS])
-            target.checkpoint_if_due()
+            if target.checkpoint_due:
+                target.checkpoint()
             if progress is not None:
                 done = min(start + _PAGE_ROWS, len(rows))
                 progress(len(kvs) * done // len(rows), len(kvs))
@@ -155,7 +156,8 @@ def _read_backup(source: Journal) -> list[KeyValue]:
 
 def _write_page(journal: Journal, number: int, page: list[KeyValue], digest: Digest) -> None:
     journal.append([(number, tuple(page))])
-    journal.checkpoint_if_due()
+    if journal.checkpoint_due:
+        journal.checkpoint()
     digest.update(page)
 
 

@@ -18,11 +18,10 @@ _log = logging.getLogger(__name__)
 class Group(Batch):
     """A batch with those who hear how it ended; `takers` only if it failed."""
 
-    __slots__ = ("callers", "leases_count", "put_bytes", "revision", "takers", "waiters")
+    __slots__ = ("callers", "leases_count", "revision", "takers", "waiters")
 
     def __init__(self) -> None:
         super().__init__()
-        self.put_bytes = 0
         self.leases_count = 0  # leases there are when it is durable
         self.revision: Revision = Revision(0)
         self.waiters: list[asyncio.Future[None]] = []

@@ -119,7 +119,9 @@ class Joining:
                 await self._ask_them(self._unsettled())
                 # A seed that others have told us of meanwhile is settled, but its answer is still to
                 # come: it may know nothing of us.
-                while not self._is_in and not all(seed.has_failed or seed.is_us for seed in self._seeds):
+                while not self._is_in and not all(
+                    seed.has_failed or seed.is_us for seed in self._seeds
+                ):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:

@@ -1,0 +1,105 @@
+"""Syncs off the loop: in C where it was compiled, in Python anywhere."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from quorate.compiled import is_compiled
+from quorate.engines.embedded.syncing import FileSync, NativeSync, OnSynced, ThreadSync, file_sync
+
+_SOON_S = 10.0
+
+Kind = Callable[[int, asyncio.AbstractEventLoop, OnSynced], FileSync]
+
+
+@pytest.fixture(
+    params=[
+        ThreadSync,
+        pytest.param(
+            NativeSync, marks=pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
+        ),
+    ]
+)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    kind: Kind = request.param
+    return kind
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[int]:
+    descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    yield descriptor
+    os.close(descriptor)
+
+
+async def test_each_sync_is_told_once_on_the_loop(kind: Kind, file: int) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    threads: set[int] = set()
+
+    def on_synced(error: OSError | None) -> None:
+        threads.add(threading.get_ident())
+        told.put_nowait(error)
+
+    sync = kind(file, asyncio.get_running_loop(), on_synced)
+    for number in range(100):
+        os.pwrite(file, b"x", number)
+        sync.begin()
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+        assert told.empty()
+    sync.close()
+    assert threads == {threading.get_ident()}
+
+
+async def test_a_sync_that_fails_says_why(kind: Kind) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    reading_end, writing_end = os.pipe()
+    sync = kind(writing_end, asyncio.get_running_loop(), told.put_nowait)
+    sync.begin()
+    error = await asyncio.wait_for(told.get(), _SOON_S)
+    assert error is not None
+    assert error.errno == errno.EINVAL  # nobody can sync a pipe
+    sync.close()
+    os.close(reading_end)
+    os.close(writing_end)
+
+
+async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
+    kind: Kind, file: int
+) -> None:
+    told: list[OSError | None] = []
+    before = sorted(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    for _ in range(20):
+        sync = kind(file, asyncio.get_running_loop(), told.append)
+        sync.begin()
+        sync.close()
+        sync.close()
+    await asyncio.sleep(0)
+    assert told == []
+    assert (sorted(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))) == before
+
+
+async def test_what_is_compiled_is_used(file: int) -> None:
+    sync = file_sync(file, asyncio.get_running_loop(), lambda error: None)
+    assert isinstance(sync, NativeSync) == is_compiled()
+    sync.close()
+
+
+@pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
+def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
+    from quorate.engines.embedded._sync_thread import SyncThread
+
+    thread = SyncThread(file, file)
+    with pytest.raises(RuntimeError, match="runs already"):
+        thread.__init__(file, file)  # type: ignore[misc]
+    thread.close()
+    with pytest.raises(RuntimeError, match="has ended"):
+        thread.begin()
+    with pytest.raises(TypeError):
+        SyncThread("file", file)  # type: ignore[arg-type]
