@@ -1,6 +1,13 @@
 # Everything stays inside .venv, so `.venv/bin/quorate` is the command and `make clean` removes it all.
 
-PYTHON ?= python3
+# The python3 on the path, unless it was built without optimisation, as pyenv does by default, and the system has one
+# that was built with: a server then takes up to a third less processor time for the same work (measured).
+FAST_PYTHON := import ensurepip, sys, sysconfig; sys.exit(sys.version_info < (3, 11) or not ( \
+	sys.base_prefix == "/usr" or "--enable-optimizations" in str(sysconfig.get_config_var("CONFIG_ARGS"))))
+ifndef PYTHON
+PYTHON := $(shell for each in python3 /usr/bin/python3; do \
+	$$each -c '$(FAST_PYTHON)' 2>/dev/null && echo $$each && exit; done; echo python3)
+endif
 ARGS ?=
 
 VENV := .venv
