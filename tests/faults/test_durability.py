@@ -10,12 +10,12 @@ import pytest
 
 from quorate.clock import ManualClock
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.syncing import FileSync, OnSynced, file_sync
 from quorate.engines.opening import open_embedded
 from quorate.errors import Indeterminate, StorageFailed
 from quorate.store.model import Compare, LeaseId, Put, Range, Txn
 from tests.faults.judge import EVERYTHING, KEEP_ALL
+from tests.support.failing_disk import break_disk
 
 pytestmark = pytest.mark.faults
 
@@ -56,7 +56,7 @@ async def disk_held(
 ) -> AsyncIterator[tuple[EmbeddedStore, _Disk]]:
     """A store whose disk takes nothing until it is released, with two puts and a grant before it."""
     disk = _Disk()
-    monkeypatch.setattr("quorate.engines.embedded.writer.file_sync", disk.file_sync)
+    monkeypatch.setattr("quorate.engines.embedded.jobs.file_sync", disk.file_sync)
     async with open_embedded(
         f"sqlite:{tmp_path / 'store.db'}", retention=KEEP_ALL, clock=ManualClock()
     ) as store:
@@ -121,15 +121,9 @@ async def test_what_gives_a_write_away_waits_for_its_disk(
         assert not (await racing).succeeded
 
 
-async def test_a_lease_that_did_not_reach_the_disk_is_never_told_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_lease_that_did_not_reach_the_disk_is_never_told_of(tmp_path: Path) -> None:
     async with open_embedded(f"sqlite:{tmp_path / 'store.db'}", clock=ManualClock()) as store:
-
-        def fail(journal: Journal, batch: object) -> None:
-            raise StorageFailed(str(journal.path), OSError("the disk is gone"))
-
-        monkeypatch.setattr(Journal, "commit", fail)
+        break_disk(store)
         with pytest.raises(Indeterminate):
             await store.grant(10, id=LeaseId(5))
         # Housekeeping runs into the same disk a moment later.

@@ -15,18 +15,12 @@ from quorate.engines.opening import open_embedded
 from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
 from quorate.store.model import Alarm, KeyRange, LeaseId
 from quorate.store.rules import Limits
+from tests.support.failing_disk import break_disk
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return f"sqlite:{tmp_path / 'q.db'}"
-
-
-def break_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    def commit(journal: Journal, batch: Batch) -> None:
-        raise StorageFailed(str(journal.path), sqlite3.OperationalError("disk I/O error"))
-
-    monkeypatch.setattr(Journal, "commit", commit)
 
 
 async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
@@ -67,11 +61,11 @@ async def test_writers_that_start_one_by_one_end_up_in_one_commit(url: str) -> N
 
 
 async def test_a_failed_commit_stops_writes_and_reads_go_on(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str,
 ) -> None:
     async with open_embedded(url) as store:
         before = await store.put(b"k", b"acknowledged")
-        break_disk(monkeypatch)
+        break_disk(store)
         async with store.watch(b"k") as watch:
             with pytest.raises(Indeterminate):
                 await store.put(b"k", b"lost")
@@ -83,16 +77,15 @@ async def test_a_failed_commit_stops_writes_and_reads_go_on(
             assert (await store.hash()).revision == before.revision
             with pytest.raises(TimeoutError):  # and nobody hears of what was lost
                 await asyncio.wait_for(anext(watch), 0.05)
-    monkeypatch.undo()
     async with open_embedded(url) as store:
         assert (await store.range(b"k")).kvs[0].value == b"acknowledged"
 
 
 async def test_refusing_again_and_again_gathers_nothing(
-    url: str, monkeypatch: pytest.MonkeyPatch
+    url: str,
 ) -> None:
     async with open_embedded(url) as store:
-        break_disk(monkeypatch)
+        break_disk(store)
         with pytest.raises(Indeterminate):
             await store.put(b"k")
         depths = set()

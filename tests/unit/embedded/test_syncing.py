@@ -74,7 +74,7 @@ async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
     kind: Kind, file: int
 ) -> None:
     told: list[OSError | None] = []
-    before = sorted(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    threads, files = _threads_count(kind), len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         sync = kind(file, asyncio.get_running_loop(), told.append)
         sync.begin()
@@ -82,7 +82,13 @@ async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
         sync.close()
     await asyncio.sleep(0)
     assert told == []
-    assert (sorted(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))) == before
+    assert _threads_count(kind) <= threads
+    assert len(os.listdir("/proc/self/fd")) == files
+
+
+def _threads_count(kind: Kind) -> int:
+    # The system may show a thread of Python's for a moment after it was joined; one in C it does not.
+    return threading.active_count() if kind is ThreadSync else len(os.listdir("/proc/self/task"))
 
 
 async def test_what_is_compiled_is_used(file: int) -> None:

@@ -15,12 +15,13 @@ import pytest
 from quorate.clock import ManualClock
 from quorate.engines.embedded.doctor import examine
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.embedded.timekeeper import SAVE_S
 from quorate.engines.opening import open_embedded
 from quorate.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
 from quorate.store.api import KnowsTimes
+from tests.support.failing_disk import break_disk
 
 DAY_S = 86_400.0
 
@@ -203,15 +204,12 @@ async def test_a_store_without_times_starts_to_note_them(path: Path) -> None:
 
 
 async def test_times_that_cannot_be_written_at_the_end_are_a_failed_disk(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path,
 ) -> None:
-    def commit(journal: Journal, batch: Batch) -> None:
-        raise StorageFailed(str(journal.path), sqlite3.OperationalError("disk I/O error"))
-
     with pytest.raises(StorageFailed, match="what it had acknowledged is on disk"):
         async with opened(path, ManualClock()) as store:
             await store.put(b"k")
-            monkeypatch.setattr(Journal, "commit", commit)
+            break_disk(store)
 
 
 @pytest.mark.parametrize("change", ["substr(value, 2)", "x'00'", "'text'"])

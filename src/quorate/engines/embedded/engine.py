@@ -231,14 +231,12 @@ class EmbeddedStore:
         commits, size = self._commits, len(key) + len(value)
         if commits.is_full(size):
             await self._make_room()
-        commits.check_room(size)
         try:
-            result = commits.put(op)
+            answer = commits.put(op, size)
         except Rejected:
             await self._settled()  # what it was judged by must not be undone either
             raise
-        await commits.enlist()
-        return result
+        return await answer
 
     async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
         op = Delete(keys, prev_kv)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from quorate.engines.embedded.journal import Batch
 from quorate.store.api import OnDone
-from quorate.store.model import Revision
+from quorate.store.model import PutResult, Revision
 
 __all__ = ["Group"]
 
@@ -18,21 +18,25 @@ _log = logging.getLogger(__name__)
 class Group(Batch):
     """A batch with those who hear how it ended; `takers` only if it failed."""
 
-    __slots__ = ("callers", "leases_count", "revision", "takers", "waiters")
+    __slots__ = ("answers", "callers", "leases_count", "revision", "takers", "waiters")
 
     def __init__(self) -> None:
         super().__init__()
         self.leases_count = 0  # leases there are when it is durable
         self.revision: Revision = Revision(0)
         self.waiters: list[asyncio.Future[None]] = []
+        self.answers: list[tuple[asyncio.Future[PutResult], PutResult]] = []
         self.callers: list[tuple[OnDone, object]] = []  # with the result they get
         self.takers: list[Callable[[BaseException], None]] = []
 
     @property
     def waiting_count(self) -> int:
-        return len(self.waiters) + len(self.callers) + len(self.takers)
+        return len(self.answers) + len(self.waiters) + len(self.callers) + len(self.takers)
 
     def succeeded(self) -> None:
+        for answer, put in self.answers:
+            if not answer.done():
+                answer.set_result(put)
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -40,6 +44,9 @@ class Group(Batch):
             _tell(on_done, result, None)
 
     def failed(self, error: BaseException) -> None:
+        for answer, _ in self.answers:
+            if not answer.done():
+                answer.set_exception(error)
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_exception(error)

@@ -117,11 +117,15 @@ class GroupCommit:
 
     # -- writing: `before` is the revision the state had before the change ---------------------
 
-    def put(self, op: Put) -> PutResult:
-        """Carry it out in memory and put it into the group; `enlist` then tells when it is durable."""
+    def put(self, op: Put, size: int) -> asyncio.Future[PutResult]:
+        """Carry it out in memory; done, with its result, when it is durable."""
+        self.check_room(size)
         result = self.state.put(op)
         self.stage(result.revision - 1)
-        return result
+        answer: asyncio.Future[PutResult] = self._loop.create_future()
+        self._filling.answers.append((answer, result))
+        self.schedule_flush()
+        return answer
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         """`Begins.begin`."""

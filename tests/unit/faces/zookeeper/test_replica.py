@@ -18,6 +18,7 @@ from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.watches import WatchKind
 from quorate.store.model import Txn, TxnResult
 from quorate.wire.zookeeper.requests import Delete, Multi, SetData
+from tests.support.failing_disk import break_disk
 from tests.support.zookeeper_core import (
     Ensemble,
     Listener,
@@ -463,21 +464,15 @@ async def test_a_watch_that_fails_ends_it_and_a_new_one_goes_on(it: Ensemble) ->
 
 
 async def test_when_the_disk_fails_nothing_is_acknowledged_and_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from quorate.engines.embedded.journal import Journal
-
     clock = ManualClock()
     async with open_embedded(f"sqlite:{tmp_path}/q.db", clock=clock) as store:
         it = Ensemble(store, clock, ZooKeeperSettings())
         replica = await it.start()
         one, other = await it.session(), await it.session()
         assert await one.err(create(b"/a")) == 0
-
-        def fail(*_: object) -> None:
-            raise OSError(28, "no space left on device")
-
-        monkeypatch.setattr(Journal, "commit", fail)
+        break_disk(store)
         answers = [
             one.submit(create(b"/b")),
             one.submit(create(b"/b/c")),
