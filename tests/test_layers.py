@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "clock": (),
     "directories": (),
     "store.model": (),
-    "store.api": ("store.model", "errors"),
+    "store.following": ("store.model",),
+    "store.api": ("store.model", "store.following", "errors"),
     "store": ("errors",),
     "engines.embedded": ("store", "errors", "clock", "directories"),
     # What it holds in memory is the embedded engine's; how it speaks to etcd is the client's.

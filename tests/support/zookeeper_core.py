@@ -436,7 +436,7 @@ def assert_idle(replicas: Replica | Iterable[Replica]) -> None:
     """Nothing is left of writes that have been answered."""
     several: Sequence[Replica] = [replicas] if isinstance(replicas, Replica) else list(replicas)
     for replica in several:
-        commits = replica._commits
+        commits = replica.commits
         for table in ("expected", "closing"):
             assert not getattr(commits, f"_{table}"), table
         for lane in commits._lanes.values():

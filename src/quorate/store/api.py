@@ -18,9 +18,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeAlias, TypedDict, Unpack, runtime_checkable
 
+from quorate.store.following import Following
 from quorate.store.model import (
     ClusterHealth,
-    Delete,
     DeleteResult,
     KeyRange,
     Keys,
@@ -248,6 +248,10 @@ class Follower(Protocol):
         """A revision is durable; its changes, in order.  One with version 0 is a deletion."""
         ...
 
+    def wrote(self, first: int, last: int) -> None:
+        """These revisions are durable, and each is one that it made with `Following.write`."""
+        ...
+
     def durable(self, revision: int) -> None:
         """Everything up to here is durable, and what concerns this follower was told."""
         ...
@@ -255,37 +259,6 @@ class Follower(Protocol):
     def failed(self, error: BaseException) -> None:
         """Nothing more will come: the store was closed, its disk failed, or the follower raised."""
         ...
-
-
-class Following(Protocol):
-    """What a follower holds: how to write, how to tell whether it knows everything, how to stop."""
-
-    @property
-    def foreign_revision(self) -> int:
-        """The newest revision, durable or not, in which its keys were changed by anybody else.
-
-        A follower that has been told of it, and remembers what it took itself, knows what a transaction
-        taken now will find.
-        """
-        ...
-
-    def take(self, txn: Txn, on_failed: Callable[[BaseException], None]) -> TxnResult:
-        """Begin a transaction that writes; what it returns is what it will be, once it is durable.
-
-        Until the follower has been told so, nothing of it may leave the process.  Transactions taken
-        one after the other take effect in that order.  If it can never be known to be durable,
-        `on_failed` is told.  Raises what `Store.txn` raises; `NoSpace` also where `make_room` may help.
-        """
-        ...
-
-    def write(self, ops: tuple[Put | Delete, ...], on_failed: Callable[[BaseException], None]) -> int:
-        """`take` without a condition, for single keys, each once: the caller vouches for that.
-
-        Returns the revision.
-        """
-        ...
-
-    def stop(self) -> None: ...
 
 
 @runtime_checkable

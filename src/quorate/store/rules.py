@@ -22,12 +22,12 @@ __all__ = [
     "check_keys",
     "check_lease_id",
     "check_lease_ttl",
-    "check_plain_writes",
     "check_put",
     "check_range",
     "check_txn",
     "is_plain",
     "reads_serializably",
+    "request_too_large",
     "txn_bytes",
     "writes",
 ]
@@ -81,7 +81,7 @@ def check_put(op: Put, limits: Limits) -> None:
             setting="key_bytes_max",
         )
     if key_size + len(op.value) > limits.request_bytes_max:
-        raise _request_too_large(key_size + len(op.value), limits)
+        raise request_too_large(key_size + len(op.value), limits)
     if op.ignore_value and op.value:
         raise InvalidRequest("a put with ignore_value has a value too. Give one or the other.")
     if op.ignore_lease and op.lease:
@@ -112,27 +112,9 @@ def check_in_full(txn: Txn, limits: Limits) -> None:
     """`check_txn` for any transaction, plain or not."""
     size = _check_level(txn, limits, limits.txn_ops_max)
     if size > limits.request_bytes_max:
-        raise _request_too_large(size, limits)
+        raise request_too_large(size, limits)
     _written(txn.then)
     _written(txn.otherwise)
-
-
-def check_plain_writes(ops: tuple[Put | Delete, ...], limits: Limits) -> int:
-    """Refuse writes of single keys that are too large; return the bytes they carry."""
-    size, put_size, key_max = 0, 0, limits.key_bytes_max
-    for op in ops:
-        if isinstance(op, Put):
-            key: Keys = op.key
-            put_size += len(op.value)
-        else:
-            key = op.keys
-        assert isinstance(key, bytes)
-        size += len(key)
-        if len(key) > key_max:
-            check_keys(key, limits)
-    if size + put_size > limits.request_bytes_max:
-        raise _request_too_large(size + put_size, limits)
-    return size + put_size
 
 
 def check_lease_ttl(ttl_s: float, limits: Limits) -> float:
@@ -186,7 +168,7 @@ def _not_bytes(given: object) -> InvalidRequest:
     return InvalidRequest(f"keys and values are bytes, not {type(given).__name__}: {given!r}. {hint}")
 
 
-def _request_too_large(size: int, limits: Limits) -> TooLarge:
+def request_too_large(size: int, limits: Limits) -> TooLarge:
     return TooLarge(
         "the request's size in bytes",
         size=size,

@@ -9,8 +9,9 @@ import pytest
 
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, LeaseNotFound, NoSpace, StoreClosed
+from quorate.errors import Compacted, LeaseNotFound, NoSpace, StorageFailed, StoreClosed, TooLarge
 from quorate.store.api import InProcess
+from quorate.store.following import KeyWrite
 from quorate.store.model import Compare, Delete, KeyRange, KeyValue, Put, Txn
 from quorate.store.rules import Limits
 
@@ -30,6 +31,9 @@ class Told:
         self.revisions.append((revision, [(kv.key, kv.value) for kv in kvs]))
         self.on_change(revision)
 
+    def wrote(self, first: int, last: int) -> None:
+        self.revisions += [(revision, []) for revision in range(first, last + 1)]
+
     def durable(self, revision: int) -> None:
         self.durable_revision = revision
 
@@ -37,8 +41,8 @@ class Told:
         self.error = error
 
 
-def fail_test(error: BaseException) -> None:
-    raise AssertionError(error)
+def fail_test(revision: int, error: BaseException) -> None:
+    raise AssertionError(revision, error)
 
 
 async def test_embedded_stores_are_in_process() -> None:
@@ -174,10 +178,53 @@ async def test_closing_and_stopping() -> None:
 async def test_a_disk_that_fails_is_told_to_takers_and_followers(tmp_path: Path) -> None:
     async with open_embedded(f"sqlite:{tmp_path / 'db'}") as store:
         assert isinstance(store, EmbeddedStore)
-        told, errors = Told(), list[BaseException]()
+        told, failed = Told(), list[int]()
+
+        def on_failed(revision: int, error: BaseException) -> None:
+            assert isinstance(error, StorageFailed)
+            failed.append(revision)
+
         following = store.follow(OURS, after=1, follower=told)
-        following.take(Txn((), (Put(b"ours/a"),)), errors.append)
+        following.take(Txn((), (Put(b"ours/a"),)), on_failed)
+        following.write((KeyWrite(b"ours/a", b"1"),), on_failed)
         store.fail(OSError("no disk"))
-        assert len(errors) == 1
+        assert failed == [2, 3]
         assert told.error is not None
         assert told.revisions == []
+
+
+async def test_its_own_plain_writes_are_told_by_their_revisions_in_their_place() -> None:
+    async with open_embedded("memory:") as store:
+        told = Told()
+        following = store.follow(OURS, after=1, follower=told)
+        first = following.write((KeyWrite(b"ours/a", b"1"), KeyWrite(b"ours/b", b"1")), fail_test)
+        following.write((KeyWrite(b"ours/a", None), KeyWrite(b"ours/b", b"2")), fail_test)
+        following.take(Txn((), (Put(b"ours/c", b"3"),)), fail_test)
+        last = following.write((KeyWrite(b"ours/missing", None), KeyWrite(b"ours/c", b"4")), fail_test)
+        await store.put(b"theirs", b"5")
+        assert (first, last) == (2, 5)
+        assert told.revisions == [(2, []), (3, []), (4, [(b"ours/c", b"3")]), (5, [])]
+        assert told.durable_revision == 6
+        found = await store.range(OURS)
+        assert [(kv.key, kv.value, kv.version) for kv in found.kvs] == [
+            (b"ours/b", b"2", 2),
+            (b"ours/c", b"4", 2),
+        ]
+        assert (await store.range(b"ours/a", at=2)).kvs[0].value == b"1"
+
+
+async def test_a_plain_write_that_cannot_be_taken_changes_nothing() -> None:
+    limits = Limits(key_bytes_max=100, request_bytes_max=200, storage_bytes_max=1000)
+    async with open_embedded("memory:", limits=limits) as store:
+        told = Told()
+        following = store.follow(OURS, after=1, follower=told)
+        for writes, error in (
+            ((KeyWrite(b"ours/" + b"k" * 100, b""),), TooLarge),
+            ((KeyWrite(b"ours/a", b"v" * 100), KeyWrite(b"ours/b", b"v" * 100)), TooLarge),
+            ((KeyWrite(b"ours/a", b""), KeyWrite(b"ours/b", b"", lease=7)), LeaseNotFound),
+        ):
+            with pytest.raises(error):
+                following.write(writes, fail_test)
+        assert following.write((KeyWrite(b"ours/a", b""),), fail_test) == 2
+        await store.put(b"theirs", b"")
+        assert told.revisions == [(2, [])]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from quorate.engines.embedded.state import State
 from quorate.errors import Compacted
 from quorate.store.api import Follower
-from quorate.store.model import Delete, KeyRange, KeyValue, Put, Txn, TxnResult
+from quorate.store.following import Following, KeyWrite, OnFailed
+from quorate.store.model import KeyRange, KeyValue, Txn, TxnResult
 
 if TYPE_CHECKING:
     from quorate.engines.embedded.group_commit import GroupCommit
@@ -16,23 +17,29 @@ if TYPE_CHECKING:
 __all__ = ["EmbeddedFollowing", "Followings"]
 
 
-class EmbeddedFollowing:
-    """One follower, its keys, and what others did to them."""
+class EmbeddedFollowing(Following):
+    """One follower, its keys, and what others did to them.
 
-    __slots__ = ("_all", "_commits", "follower", "foreign_revision", "keys")
+    written: revisions that it made with `write`, in order, and has not been told of.
+    """
+
+    __slots__ = ("_all", "_commits", "follower", "keys", "written")
 
     def __init__(
         self, commits: GroupCommit, keys: KeyRange, follower: Follower, all: Followings
     ) -> None:
+        super().__init__()
         self.keys, self.follower = keys, follower
-        self.foreign_revision = 0
+        self.written: list[int] = []
         self._commits, self._all = commits, all
 
-    def take(self, txn: Txn, on_failed: Callable[[BaseException], None]) -> TxnResult:
+    def take(self, txn: Txn, on_failed: OnFailed) -> TxnResult:
         return self._commits.take(txn, on_failed, self)
 
-    def write(self, ops: tuple[Put | Delete, ...], on_failed: Callable[[BaseException], None]) -> int:
-        return self._commits.write(ops, on_failed, self)
+    def write(self, writes: tuple[KeyWrite, ...], on_failed: OnFailed) -> int:
+        revision = self._commits.write(writes, on_failed, self)
+        self.written.append(revision)
+        return revision
 
     def stop(self) -> None:
         self._all.discard(self)
@@ -88,10 +95,23 @@ class Followings:
             following.follower.failed(error)
 
     def _tell(self, following: EmbeddedFollowing, first: int, last: int) -> None:
+        follower = following.follower
+        revision = first
+        for run_first, run_last in _runs(following.written, last):
+            self._tell_changes(following, revision, run_first - 1)
+            follower.wrote(run_first, run_last)
+            revision = run_last + 1
+        self._tell_changes(following, revision, last)
+        follower.durable(last)
+
+    def _tell_changes(self, following: EmbeddedFollowing, first: int, last: int) -> None:
+        """Revisions that it did not write itself, or not plainly."""
+        if first > last:
+            return
         keys, follower = following.keys, following.follower
-        start, end, changes_of = keys.start, keys.end, self._state.changes
+        start, end = keys.start, keys.end
         for revision in range(first, last + 1):
-            kvs: Sequence[KeyValue] = changes_of(revision)
+            kvs: Sequence[KeyValue] = self._state.changes(revision)
             # All keys of a transaction mostly belong to one face.
             for kv in kvs:
                 if kv.key < start or (end is not None and kv.key >= end):
@@ -99,4 +119,18 @@ class Followings:
                     break
             if kvs:
                 follower.changed(revision, kvs)
-        follower.durable(last)
+
+
+def _runs(revisions: list[int], last: int) -> list[tuple[int, int]]:
+    """Take what is up to `last` from a list in order, as pairs: the first and the last of a run."""
+    runs: list[tuple[int, int]] = []
+    taken, count = 0, len(revisions)
+    while taken < count and revisions[taken] <= last:
+        begin = end = revisions[taken]
+        taken += 1
+        while taken < count and revisions[taken] == end + 1 <= last:
+            end += 1
+            taken += 1
+        runs.append((begin, end))
+    del revisions[:taken]
+    return runs

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 
 from quorate.engines.embedded.journal import Batch
 from quorate.store.api import OnDone
+from quorate.store.following import OnFailed
 from quorate.store.model import PutResult, Revision
 
 __all__ = ["Group"]
@@ -27,7 +27,7 @@ class Group(Batch):
         self.waiters: list[asyncio.Future[None]] = []
         self.answers: list[tuple[asyncio.Future[PutResult], PutResult]] = []
         self.callers: list[tuple[OnDone, object]] = []  # with the result they get
-        self.takers: list[Callable[[BaseException], None]] = []
+        self.takers: list[tuple[OnFailed, int]] = []  # with the revision they made
 
     @property
     def waiting_count(self) -> int:
@@ -52,8 +52,8 @@ class Group(Batch):
                 waiter.set_exception(error)
         for on_done, _ in self.callers:
             _tell(on_done, None, error)
-        for on_failed in self.takers:
-            on_failed(error)
+        for on_failed, revision in self.takers:
+            on_failed(revision, error)
 
 
 def _tell(on_done: OnDone, result: object, error: BaseException | None) -> None:

@@ -41,9 +41,9 @@ from quorate.errors import (
     StoreClosed,
 )
 from quorate.store.api import OnDone
+from quorate.store.following import KeyWrite, OnFailed
 from quorate.store.model import (
     Alarm,
-    Delete,
     Put,
     PutResult,
     Range,
@@ -54,10 +54,11 @@ from quorate.store.model import (
 )
 from quorate.store.rules import (
     Limits,
-    check_plain_writes,
+    check_keys,
     check_put,
     check_range,
     check_txn,
+    request_too_large,
     writes,
 )
 
@@ -84,6 +85,11 @@ class GroupCommit:
     ) -> None:
         self.state = state
         self.limits = limits
+        # Each is looked at for every write, and in a struct that takes longer than the comparison.
+        self._key_bytes_max = limits.key_bytes_max
+        self._request_bytes_max = limits.request_bytes_max
+        self._storage_bytes_max = limits.storage_bytes_max
+        self._pending_bytes_max = limits.pending_bytes_max
         self.writer: Writer  # set before the first write
         self.hub = WatchHub(
             state,
@@ -171,33 +177,41 @@ class GroupCommit:
         self._loop.call_soon(on_done, result, None)
         return True
 
-    def take(
-        self, txn: Txn, on_failed: Callable[[BaseException], None], by: EmbeddedFollowing
-    ) -> TxnResult:
+    def take(self, txn: Txn, on_failed: OnFailed, by: EmbeddedFollowing) -> TxnResult:
         """`Following.take`."""
         plain = check_txn(txn, self.limits)
         self._check_takable(put_bytes(txn))
         before = self.state.revision
         result = self.state.plain_txn(txn) if plain else self.state.txn(txn)
         if self.stage(before, by):
-            self._filling.takers.append(on_failed)
+            self._filling.takers.append((on_failed, self.state.revision))
             self.schedule_flush()
         return result
 
-    def write(
-        self,
-        ops: tuple[Put | Delete, ...],
-        on_failed: Callable[[BaseException], None],
-        by: EmbeddedFollowing,
-    ) -> int:
+    def write(self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, by: EmbeddedFollowing) -> int:
         """`Following.write`."""
-        self._check_takable(check_plain_writes(ops, self.limits))
+        self._check_takable(self._size_of(writes))
         before = self.state.revision
-        revision = self.state.write(ops)
-        if self.stage(before, by):
-            self._filling.takers.append(on_failed)
-            self.schedule_flush()
+        revision = self.state.write(writes)
+        staged = self.stage(before, by)
+        assert staged
+        self._filling.takers.append((on_failed, revision))
+        self.schedule_flush()
         return revision
+
+    def _size_of(self, writes: tuple[KeyWrite, ...]) -> int:
+        """The bytes they carry; refuses what is too large."""
+        size = 0
+        for write in writes:
+            key, value = write.key, write.value
+            if len(key) > self._key_bytes_max:
+                check_keys(key, self.limits)
+            size += len(key)
+            if value is not None:
+                size += len(value)
+        if size > self._request_bytes_max:
+            raise request_too_large(size, self.limits)
+        return size
 
     def end_lease(self, lease: int) -> Revision:
         """End a lease without waiting for the disk: it goes with the next commit."""
@@ -351,7 +365,7 @@ class GroupCommit:
             raise StorageFailed(str(self._path), self.failure)
 
     def is_full(self, size: int) -> bool:
-        return bool(self.alarms) or self.state.size_bytes + size > self.limits.storage_bytes_max
+        return bool(self.alarms) or self.state.size_bytes + size > self._storage_bytes_max
 
     def check_room(self, size: int) -> None:
         self.check_writable()
@@ -372,8 +386,8 @@ class GroupCommit:
 
     def _check_pending(self, size: int) -> None:
         group = self._filling
-        if group.put_bytes > self.limits.pending_bytes_max:
-            raise Overloaded(pending=group.put_bytes, pending_max=self.limits.pending_bytes_max)
+        if group.put_bytes > self._pending_bytes_max:
+            raise Overloaded(pending=group.put_bytes, pending_max=self._pending_bytes_max)
         group.put_bytes += size
 
     def review_space(self) -> None:

@@ -98,4 +98,7 @@ class RevisionLog:
 
 
 def _changes(entry: _Entry) -> Changes:
-    return (entry,) if isinstance(entry, KeyValue) else tuple(entry)
+    # In this order: to ask whether something is a struct takes longer than the rest of it.
+    if isinstance(entry, tuple):
+        return entry
+    return tuple(entry) if isinstance(entry, list) else (entry,)

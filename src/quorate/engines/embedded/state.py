@@ -30,6 +30,7 @@ from quorate.engines.embedded.matching import compares, has_filters, passes, wit
 from quorate.engines.embedded.records import Record, SortedRecords, key_of
 from quorate.engines.embedded.revision_log import Changes, RevisionLog
 from quorate.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
+from quorate.store.following import KeyWrite
 from quorate.store.model import (
     Compare,
     Delete,
@@ -377,21 +378,25 @@ class State:
         self._seal(changes)
         return TxnResult(self.revision, taken, tuple(results))
 
-    def write(self, ops: tuple[Put | Delete, ...]) -> Revision:
+    def write(self, writes: tuple[KeyWrite, ...]) -> Revision:
         """Puts and deletes of single keys, each once, in one revision."""
-        leases = self.leases
-        for op in ops:
-            if type(op) is Put and op.lease and op.lease not in leases:
-                raise LeaseNotFound(op.lease)
+        for write in writes:
+            if write.lease and write.lease not in self.leases:
+                raise LeaseNotFound(write.lease)
+        revision = Revision(self.revision + 1)
         changes: list[KeyValue] = []
-        for op in ops:
-            if type(op) is Put:
-                changes.append(self._write(op, self._open(changes))[0])
-            elif (
-                isinstance(op, Delete) and isinstance(op.keys, bytes) and self._get(op.keys) is not None
-            ):
-                self._erase(op.keys, changes)
-        self._seal(changes)
+        for write in writes:
+            key, value = write.key, write.value
+            record = self._records.get(key)
+            if value is not None:
+                changes.append(self._put(record, key, value, write.lease, revision))
+            elif record is not None:
+                prev = record.now
+                if prev is not None:
+                    changes.append(self._remove(record, prev, revision))
+        if changes:
+            self.revision = revision
+            self._log.append(changes)
         return self.revision
 
     def end_lease(self, lease: int) -> Revision:
@@ -405,8 +410,19 @@ class State:
     def _write(self, op: Put, revision: int) -> tuple[KeyValue, KeyValue | None]:
         key, value, lease = op.key, op.value, op.lease
         record = self._records.get(key)
+        prev = None if record is None else record.now
+        if prev is not None:
+            if op.ignore_value:
+                value = prev.value
+            if op.ignore_lease:
+                lease = prev.lease
+        return self._put(record, key, value, lease, revision), prev
+
+    def _put(
+        self, record: Record | None, key: bytes, value: bytes, lease: int, revision: int
+    ) -> KeyValue:
+        """A new version of a key, whose record this is if it has one."""
         if record is None or (prev := record.now) is None:
-            prev = None
             kv = KeyValue(key, value, revision, revision, 1, lease)
             if record is None:
                 record = self._records[key] = Record(key, None)
@@ -414,10 +430,6 @@ class State:
             if lease:
                 self.leases.attach(lease, key)
         else:
-            if op.ignore_value:
-                value = prev.value
-            if op.ignore_lease:
-                lease = prev.lease
             kv = KeyValue(key, value, prev.create_revision, revision, prev.version + 1, lease)
             past = record.past
             if past is None:
@@ -425,31 +437,42 @@ class State:
             else:
                 past.append(prev)
             self.history_bytes += len(key) + len(prev.value) + VERSION_OVERHEAD_BYTES
-            if prev.lease != lease:
-                if prev.lease:
-                    self.leases.detach(prev.lease, key)
+            prev_lease = prev.lease
+            if prev_lease != lease:
+                if prev_lease:
+                    self.leases.detach(prev_lease, key)
                 if lease:
                     self.leases.attach(lease, key)
         record.now = kv
         self.size_bytes += len(key) + len(value) + VERSION_OVERHEAD_BYTES
-        return kv, prev
+        return kv
 
     def _erase(self, key: bytes, changes: list[KeyValue]) -> KeyValue:
         record = self._records[key]
         prev = record.now
         assert prev is not None
-        gone = KeyValue(key, b"", 0, self._open(changes), 0, 0)
+        changes.append(self._remove(record, prev, self._open(changes)))
+        return prev
+
+    def _remove(self, record: Record, prev: KeyValue, revision: int) -> KeyValue:
+        """The version that says that a key, which had this one before, exists no more."""
+        key, lease = prev.key, prev.lease
+        gone = KeyValue(key, b"", 0, revision, 0, 0)
         self._live.remove(record)
         self._dead.add(record)
         record.now = None
-        _keep(record, prev)
-        _keep(record, gone)
-        if prev.lease:
-            self.leases.detach(prev.lease, key)
-        self.size_bytes += _size(gone)
-        self.history_bytes += _size(prev) + _size(gone)
-        changes.append(gone)
-        return prev
+        past = record.past
+        if past is None:
+            record.past = [prev, gone]
+        else:
+            past.append(prev)
+            past.append(gone)
+        if lease:
+            self.leases.detach(lease, key)
+        size = len(key) + VERSION_OVERHEAD_BYTES
+        self.size_bytes += size
+        self.history_bytes += size + size + len(prev.value)
+        return gone
 
     def _open(self, changes: list[KeyValue]) -> Revision:
         """The revision that this transaction's changes get: taken at the first change."""

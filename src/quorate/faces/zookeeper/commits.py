@@ -29,7 +29,7 @@ import itertools
 import logging
 import random
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quorate.clock import Clock
 from quorate.errors import NoSpace, QuorateError, TooLarge
@@ -48,11 +48,12 @@ from quorate.faces.zookeeper.proposals import (
 )
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.shortcuts import plain_write
-from quorate.store.api import Begins, Following, InProcess, Store
+from quorate.store.api import Begins, InProcess, Store
+from quorate.store.following import Following
 from quorate.store.model import Compare, CompareTarget, Put, Relation, Txn, TxnResult
 from quorate.wire.zookeeper.codes import Err
 from quorate.wire.zookeeper.replies import path_body
-from quorate.wire.zookeeper.requests import CloseSession, Sync
+from quorate.wire.zookeeper.requests import CloseSession, PlainWrite, Sync
 
 if TYPE_CHECKING:
     from quorate.faces.zookeeper.replica import Replica
@@ -71,6 +72,7 @@ _ATTEMPTS_AT_ONCE = 16
 _APART_S = 0.001
 _APART_S_MAX = 0.02
 
+_OK: Final = int(Err.OK)
 _MOD, _EQUAL = CompareTarget.MOD, Relation.EQUAL
 _NO_COMPARES: list[Compare] = []
 
@@ -88,6 +90,8 @@ class Commits:
         sole_writer: bool,
     ) -> None:
         self._replica = replica
+        self._tree, self._watches = replica.tree, replica.watches
+        self._node_id = replica.node_id
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -104,13 +108,14 @@ class Commits:
         self._number = itertools.count()
         self._random = random.Random()
         self._is_over = False
+        self._on_failed = self._failed  # made once
         self.errands = Errands(replica, store)
         self.count = 0  # submitted and without an outcome
         self.unsettled: set[int] = set()  # sessions of writes of which nobody knows, or ever will
 
     def submit(self, request: Request, caller: Caller, on_outcome: OnOutcome) -> None:
         if self._is_over:
-            on_outcome(None)
+            on_outcome.settled(None)
             return
         self.count += 1
         id = caller.session_id
@@ -145,7 +150,7 @@ class Commits:
         (Whoever was answered may have submitted more: then this is another lane, or not empty.)
         """
         id = lane.session_id
-        if id in self._replica.tree.sessions or lane.waiting or lane.in_flight:
+        if id in self._tree.sessions or lane.waiting or lane.in_flight:
             return
         if self._lanes.get(id) is lane:
             del self._lanes[id]
@@ -153,6 +158,10 @@ class Commits:
     def _begin(self, write: Write) -> bool:
         """Have it carried out or answer it; False leaves it where it is."""
         lane, request = write.lane, write.request
+        if isinstance(request, PlainWrite):  # nearly all, and quickly told
+            if not self._may_follow(lane):
+                return False
+            return self._take_shortcut(write, request) or self._prepare(write, request)
         if isinstance(request, Sync):
             write.only_looks = True
             lane.in_flight.append(write)
@@ -166,19 +175,17 @@ class Commits:
             closing = partial(self.errands.end_session, lane.session_id)
             self.errands.start(closing, partial(self._closed, write))
             return True
-        if not self._may_follow(lane):
-            return False
-        return self._take_shortcut(write, request) or self._prepare(write, request)
+        return self._may_follow(lane) and self._prepare(write, request)
 
     def _take_shortcut(self, write: Write, request: WriteRequest) -> bool:
         """Carry out what is plain; False, with nothing done, for all else."""
-        following, tree = self.following, self._replica.tree
+        following, tree = self.following, self._tree
         session = tree.sessions.get(write.lane.session_id)
         if (
             following is None
             or following.foreign_revision > tree.zxid
             or session is None
-            or session.node_id != self._replica.node_id
+            or session.node_id != self._node_id
             or write.refusal is not None
             or self._claims.by_path
         ):
@@ -187,17 +194,16 @@ class Commits:
         plain = plain_write(request, session.id, tree.nodes, self._pending, now_ms)
         if plain is None:
             return False
-        writes, after, path = plain
+        writes, change = plain
         try:
-            revision = following.write(writes, partial(self._failed, write))
+            revision = following.write(writes, self._on_failed)
         except QuorateError:
             return False  # the long way ends there as well, and knows what to do then
-        write.path = path
         write.is_known = True
         write.revision = revision
         write.lane.in_flight.append(write)
         self._expected[revision] = write
-        self.flights.leave(write, after, revision)
+        self.flights.leave_plain(write, change, revision)
         return True
 
     def _may_follow(self, lane: Lane) -> bool:
@@ -214,10 +220,10 @@ class Commits:
     def _prepare(self, write: Write, request: WriteRequest) -> bool:
         if write.claims:
             self._claims.drop(write)
-        tree = self._replica.tree
+        tree = self._tree
         session_id = write.caller.session_id
         session = tree.sessions.get(session_id) if session_id else None
-        if session_id and (session is None or session.node_id != self._replica.node_id):
+        if session_id and (session is None or session.node_id != self._node_id):
             self._answer(write, None)
             return True
         refusal, write.refusal = write.refusal, None
@@ -265,7 +271,7 @@ class Commits:
     def _take(self, write: Write, following: Following, txn: Txn, after: dict[bytes, Node]) -> bool:
         """Carried out at once, but not durable yet; the compares are judged already."""
         try:
-            result = following.take(txn, partial(self._failed, write))
+            result = following.take(txn, self._on_failed)
         except NoSpace:
             if not write.made_room:
                 write.made_room = write.lane.is_stopped = True
@@ -297,10 +303,10 @@ class Commits:
             self.flights.leave(write, after, revision)
         return True
 
-    def _failed(self, write: Write, error: BaseException) -> None:
+    def _failed(self, revision: int, error: BaseException) -> None:
         """It will never be known to be durable."""
-        if not self._is_over:
-            self._expected.pop(write.revision, None)
+        write = self._expected.pop(revision, None)
+        if write is not None and not self._is_over:
             self._give_up(write, error)
 
     def _made_room(self, lane: Lane, _: None, error: Exception | None) -> None:
@@ -377,15 +383,29 @@ class Commits:
             write.revision = result.revision
             self._expected[write.revision] = write
             self.flights.settled(write)
-            if self._replica.tree.zxid >= write.revision:
+            if self._tree.zxid >= write.revision:
                 self.applied(write.revision)  # the replica started anew meanwhile and is past it
+
+    def wrote(self, first: int, last: int) -> None:
+        """These revisions, all of them plain writes of ours, are durable: show and answer each."""
+        expected, tree, watches = self._expected, self._tree, self._watches
+        for revision in range(first, last + 1):
+            write = expected[revision]
+            del expected[revision]
+            plain = write.plain
+            assert plain is not None
+            change = tree.land(plain, revision)
+            if watches.is_any:
+                watches.fire((change,), revision)
+            body = plain_reply(write.request, plain.node.path, change[2])
+            self._finish(write, Outcome(_OK, revision, body))
 
     def applied(self, revision: int) -> None:
         """The tree is at this revision: answer whoever made it."""
         write = self._expected.pop(revision, None)
         if write is None:
             return
-        if self._replica.tree.zxid == revision:
+        if self._tree.zxid == revision:
             self._finish(write, Outcome(Err.OK, revision, self._reply(write, revision)))
         else:  # it happened, but what it showed then cannot be shown any more
             self._finish(write, None)
@@ -399,20 +419,25 @@ class Commits:
         self.unsettled.discard(session_id)
         write = self._closing.pop(session_id, None)
         if write is not None:
-            self._finish(write, Outcome(Err.OK, self._replica.tree.zxid, b""))
+            self._finish(write, Outcome(Err.OK, self._tree.zxid, b""))
         lane = self._lanes.get(session_id)
         if lane is not None:
             self._retire(lane)
 
     def _reply(self, write: Write, revision: int) -> bytes:
-        nodes = self._replica.tree.nodes
-        if write.proposal is None:
-            return plain_reply(write.request, write.path, nodes)
-        return write.proposal.reply(nodes, revision)
+        nodes = self._tree.nodes
+        if write.proposal is not None:
+            return write.proposal.reply(nodes, revision)
+        assert write.plain is not None
+        path = write.plain.node.path
+        return plain_reply(write.request, path, nodes.get(path))
 
     def _finish(self, write: Write, outcome: Outcome | None) -> None:
         lane = write.lane
-        lane.in_flight.remove(write)
+        if lane.in_flight[0] is write:
+            del lane.in_flight[0]
+        else:
+            lane.in_flight.remove(write)
         self.flights.landed(write)
         self._answer(write, outcome)
         if lane.is_stopped:
@@ -426,7 +451,7 @@ class Commits:
         self.count -= 1
         if write.claims:
             self._claims.drop(write)
-        write.on_outcome(outcome)
+        write.on_outcome.settled(outcome)
         if write.dependents:
             self._release(write, went_through=outcome is not None)
 
@@ -447,7 +472,7 @@ class Commits:
 
     def _lose(self, write: Write) -> None:
         """Nobody knows what became of it, or ever will."""
-        if write.first_key and write.lane.session_id in self._replica.tree.sessions:
+        if write.first_key and write.lane.session_id in self._tree.sessions:
             self.unsettled.add(write.lane.session_id)
         self.flights.withdraw(write)
         self._forsake_behind(write)

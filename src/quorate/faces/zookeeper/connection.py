@@ -51,15 +51,13 @@ from quorate.wire.zookeeper.requests import (
     Check,
     CloseSession,
     ConnectRequest,
-    Create,
-    Delete,
     Multi,
     Ping,
+    PlainWrite,
     Reconfig,
     Request,
     Sasl,
     SetAcl,
-    SetData,
     Sync,
     Unknown,
     decode_connect,
@@ -78,13 +76,15 @@ UNREAD_EVENTS_BYTES_MAX = 16 << 20
 # One connection may prove to be so many different people.
 IDENTITIES_MAX: Final = 256
 
-_HEADER = struct.Struct(">ii")
-_HEADER_SIZE = _HEADER.size
-_NO_TOKEN = token_body(None)
-_READ = int(Perm.READ)
+_header: Final = struct.Struct(">ii").unpack_from
+_HEADER_SIZE: Final = 8
+_NO_TOKEN: Final = token_body(None)
+_READ: Final = int(Perm.READ)
+_ERROR: Final = int(Op.ERROR)
+_CLOSE_SESSION: Final = int(Op.CLOSE_SESSION)
 
-_READS = frozenset(READ_REQUESTS)
-_WRITES = frozenset({Create, Delete, SetData, SetAcl, Check, Multi, Sync})
+_READS: Final = frozenset(READ_REQUESTS)
+_WRITES: Final = frozenset({SetAcl, Check, Multi, Sync})  # that are not plain
 
 
 class Connection:
@@ -94,6 +94,7 @@ class Connection:
         self._face, self._peer, self.stats = face, peer, stats
         self._throttle = face.throttle
         self._replica, self._reads = face.replica, face.reads
+        self._commits = face.replica.commits
         self._sessions: SessionKeeper = face.sessions
         self._read_only: ReadOnlySessions | None = None  # they are, if nothing can be written
         self._tree = face.replica.tree
@@ -262,7 +263,7 @@ class Connection:
         # Since the connection was made the replica may have been replaced.
         self._replica, self._reads, self._read_only = face.replica, face.reads, face.read_only
         self._sessions = face.sessions if self._read_only is None else self._read_only
-        self._tree = self._replica.tree
+        self._tree, self._commits = self._replica.tree, self._replica.commits
         if request.session_id:
             face.stats.connection_revalidate_count += 1
         self._sessions.connect(request, self)
@@ -352,7 +353,7 @@ class Connection:
                 return index
             if len(frame) < _HEADER_SIZE:
                 raise ProtocolError(f"a request of {len(frame)} bytes has no header")
-            xid, op = _HEADER.unpack_from(frame)
+            xid, op = _header(frame)
             if self._read_only is not None and op in NOT_READ_ONLY_OPS:
                 self._reply(xid, Op.ERROR, Err.NOT_READ_ONLY, b"", now, now)
                 continue
@@ -362,10 +363,10 @@ class Connection:
                 self._take_malformed(xid, op, len(frame), now)
                 continue
             kind = type(request)
-            if kind in _WRITES:
+            if isinstance(request, PlainWrite) or kind in _WRITES:
                 turn = self._queue(xid, op, request, len(frame), now)
                 turn.is_pending = True
-                self._replica.submit(cast(Write, request), self, turn.settled)
+                self._commits.submit(cast(Write, request), self, turn)
             elif kind is Auth:
                 self._authenticate(xid, cast(Auth, request), now)
             elif kind is Sasl:
@@ -394,7 +395,7 @@ class Connection:
         self._turns.append(turn)
         self._throttle.count += 1
         self._throttle.size += size
-        if op == Op.CLOSE_SESSION:
+        if op == _CLOSE_SESSION:
             self._closes_session = True
         return turn
 
@@ -462,7 +463,7 @@ class Connection:
             return
         turn = self._queue(xid, Op.CLOSE_SESSION, None, 0, started)
         turn.is_pending = True
-        self._replica.submit(CloseSession(), self, turn.settled)
+        self._commits.submit(CloseSession(), self, turn)
 
     def _close_read_only(self, xid: int, sessions: ReadOnlySessions, started: float) -> None:
         assert self._session is not None
@@ -510,9 +511,9 @@ class Connection:
             if outcome is None:
                 self._answer(turn.xid, turn.op, turn.request, turn.started, now)
             else:
-                op = Op.ERROR if outcome.err else turn.op
+                op = _ERROR if outcome.err else turn.op
                 self._reply(turn.xid, op, outcome.err, outcome.body, turn.started, now, wrote=True)
-                if turn.op == Op.CLOSE_SESSION:
+                if turn.op == _CLOSE_SESSION:
                     logger.debug("%s closed its session %x", self.stats.address, self.session_id)
                     self._end()
             if self.is_over:

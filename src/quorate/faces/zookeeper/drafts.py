@@ -17,10 +17,10 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.layout import NodeKind, kids_key, node_key
+from quorate.faces.zookeeper.layout import CREATED_HERE, NodeKind, kids_key, node_key
 from quorate.faces.zookeeper.tree import Node, as_int32
 from quorate.store.model import Compare, CompareTarget, Delete, Put, Relation
 from quorate.store.rules import Limits
@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 # A zxid that is the one the transaction will get; and one that is not known, because it is in flight.
-HERE = -2
-UNKNOWN = 0
+HERE: Final = -2
+UNKNOWN: Final = 0
 
 _KEY_BYTES_MAX = Limits().key_bytes_max
 # A value in flight that is larger is not compared but waited for.
@@ -342,7 +342,7 @@ def made_at(node: Node, zxid: int) -> None:
         node.pzxid = zxid
     if not zxid:
         return
-    if node.czxid == layout.CREATED_HERE:
+    if node.czxid == CREATED_HERE:
         node.czxid = zxid
     if node.n_version and not node.n_mod:
         node.n_mod = zxid

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from quorate.faces.zookeeper.drafts import UNKNOWN, Flight, InFlight, made_at
 from quorate.faces.zookeeper.lanes import NOTHING_LEFT, Write
-from quorate.faces.zookeeper.tree import Node
+from quorate.faces.zookeeper.tree import Node, PlainChange
 
 __all__ = ["Flights"]
 
@@ -39,6 +39,16 @@ class Flights:
             made_at(node, zxid)
             pending[path] = (node, write)
 
+    def leave_plain(self, write: Write, change: PlainChange, zxid: int) -> None:
+        """`leave` for one that took the shortcut: its znodes need no table."""
+        write.plain = change
+        node, parent = change.node, change.parent
+        made_at(node, zxid)
+        self.pending[node.path] = (node, write)
+        if parent is not None:
+            made_at(parent, zxid)
+            self.pending[parent.path] = (parent, write)
+
     def send(
         self, write: Write, first_key: bytes, after: dict[bytes, Node], bases: Iterable[Flight]
     ) -> None:
@@ -55,11 +65,15 @@ class Flights:
 
     def landed(self, write: Write) -> None:
         """What it left in flight is in the tree now, or will never be."""
-        pending = self.pending
+        plain = write.plain
+        if plain is not None:
+            self._landed(plain.node.path, write)
+            if plain.parent is not None:
+                self._landed(plain.parent.path, write)
+            write.plain = None
+            return
         for path in write.left:
-            state = pending.get(path)
-            if state is not None and state[1] is write:
-                del pending[path]
+            self._landed(path, write)
         write.left = NOTHING_LEFT
         if write.first_key:
             del self._sent[write]
@@ -68,6 +82,11 @@ class Flights:
             if not same:
                 del self._by_key[write.first_key]
             write.first_key = b""
+
+    def _landed(self, path: bytes, write: Write) -> None:
+        state = self.pending.get(path)
+        if state is not None and state[1] is write:
+            del self.pending[path]
 
     def withdraw(self, write: Write) -> None:
         """It came to nothing, and so will whatever was prepared on it: nobody else should be."""
@@ -78,6 +97,9 @@ class Flights:
             one = doomed.pop()
             left.update(one.left)
             one.left = NOTHING_LEFT
+            if one.plain is not None:
+                left.update(one.plain.paths)
+                one.plain = None
             if one.followers is not None:
                 doomed += one.followers
                 one.followers = None

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from quorate.faces.zookeeper.outcome import Outcome
+from quorate.faces.zookeeper.outcome import OnOutcome, Outcome
 from quorate.faces.zookeeper.proposals import Caller, Proposal, WriteRequest
-from quorate.faces.zookeeper.tree import Node
+from quorate.faces.zookeeper.tree import Node, PlainChange
 from quorate.wire.zookeeper.requests import CloseSession, Sync
 
 __all__ = ["NOTHING_LEFT", "Lane", "OnOutcome", "Outcome", "Request", "Write"]
 
-NOTHING_LEFT: dict[bytes, Node] = {}
+NOTHING_LEFT: Final[dict[bytes, Node]] = {}
 
-
-OnOutcome: TypeAlias = Callable[[Outcome | None], None]
 Request: TypeAlias = WriteRequest | CloseSession | Sync
 
 
@@ -41,7 +38,7 @@ class Write:
         "number",
         "on_outcome",
         "only_looks",
-        "path",
+        "plain",
         "proposal",
         "refusal",
         "request",
@@ -63,7 +60,7 @@ class Write:
         self.known: asyncio.Future[None] | None = None  # for whoever waits for that
         self.revision = 0  # and it went through
         self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
-        self.path = b""  # of one that took the shortcut: what it is about
+        self.plain: PlainChange | None = None  # of one that took the shortcut, while in flight
         self.proposal: Proposal | None = None  # of any other
         self.left: dict[bytes, Node] = NOTHING_LEFT  # the znodes as it leaves them, while in flight
         self.first_key = b""

@@ -24,6 +24,7 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 
@@ -63,25 +64,28 @@ __all__ = [
     "session_key",
 ]
 
-_PREFIX = b"quorate/zk/"
-_NODES = _PREFIX + b"n"
-_KIDS = _PREFIX + b"c"
-_SESSIONS = _PREFIX + b"s/"
-NOTE_KEY = _PREFIX + b"t"
+_PREFIX: Final = b"quorate/zk/"
+_NODES: Final = b"quorate/zk/n"
+_KIDS: Final = b"quorate/zk/c"
+_SESSIONS: Final = b"quorate/zk/s/"
+NOTE_KEY: Final = b"quorate/zk/t"
 
 # (Without the prefix itself, which has no byte that says what it is.)
-EVERYTHING = KeyRange(_PREFIX + b"\0", KeyRange.prefix(_PREFIX).end)
+EVERYTHING: Final = KeyRange(_PREFIX + b"\0", KeyRange.prefix(_PREFIX).end)
 
 # The byte of a key that says what it is.
-KIND_AT = len(_PREFIX)
-NODE_KIND, KIDS_KIND, SESSION_KIND, NOTE_KIND = b"ncst"
+KIND_AT: Final = 11
+NODE_KIND: Final = 0x6E  # n
+KIDS_KIND: Final = 0x63  # c
+SESSION_KIND: Final = 0x73  # s
+NOTE_KIND: Final = 0x74  # t
 
 # zxids in records.
-OWN = 0  # the revision that writes the record
-CREATION = 0  # for the czxid: the revision that created the key
-CREATED_HERE = -1  # for the czxid: the revision that writes the record, though the key is older
+OWN: Final = 0  # the revision that writes the record
+CREATION: Final = 0  # for the czxid: the revision that created the key
+CREATED_HERE: Final = -1  # for the czxid: the revision that writes the record, though the key is older
 
-_FORMAT = 1
+_FORMAT: Final = 1
 
 
 class NodeKind(IntEnum):
@@ -122,8 +126,9 @@ def session_id_of(key: bytes) -> int | None:
 # -- the znode itself ------------------------------------------------------------------------
 # format, kind, has data, ctime, mtime, czxid, mzxid, version, aversion, owner (or TTL), ACL's length
 
-_NODE = struct.Struct(">BBBqqqqiiqI")
-_NODE_SIZE = _NODE.size
+_NODE: Final = struct.Struct(">BBBqqqqiiqI")
+_NODE_SIZE: Final = 55
+_pack_node: Final = _NODE.pack
 
 # What `decode_node` gives: kind, data, acl, ctime, mtime, czxid, mzxid, version, aversion, owner.
 # A plain tuple: it is made for every change the replica applies.
@@ -145,7 +150,7 @@ def encode_node(
 ) -> bytes:
     """`owner` is the session of an ephemeral, the milliseconds of a TTL node, else 0."""
     packed = b"" if acl is OPEN_ACL else _pack_acl(acl)
-    header = _NODE.pack(
+    header: bytes = _pack_node(
         _FORMAT,
         kind,
         data is not None,
@@ -158,7 +163,9 @@ def encode_node(
         owner,
         len(packed),
     )
-    return header + packed + (data or b"")
+    if packed:
+        header += packed
+    return header + data if data else header
 
 
 def decode_node(value: bytes) -> NodeRecord:
@@ -194,13 +201,14 @@ def _unpack_acl(packed: bytes) -> tuple[Acl, ...]:
 
 # -- what happened below it ------------------------------------------------------------------
 
-_KIDS_RECORD = struct.Struct(">Biiq")
+_KIDS_RECORD: Final = struct.Struct(">Biiq")
+_pack_kids: Final = _KIDS_RECORD.pack
 
 KidsRecord = tuple[int, int, int]  # creates, children, pzxid
 
 
 def encode_kids(creates: int, children: int, pzxid: int = OWN) -> bytes:
-    return _KIDS_RECORD.pack(_FORMAT, creates, children, pzxid)
+    return _pack_kids(_FORMAT, creates, children, pzxid)
 
 
 def decode_kids(value: bytes) -> KidsRecord:

@@ -32,6 +32,7 @@ __all__ = [
     "ZOOKEEPER",
     "is_special",
     "is_valid",
+    "is_valid_below",
     "parent_and_name",
     "parent_for_create",
     "parent_for_delete",
@@ -70,6 +71,17 @@ _VALID: Final = re.compile(
     )*+""",
     re.VERBOSE,
 ).fullmatch
+
+
+# A name of ASCII: most are.
+_NAME: Final = re.compile(rb"[\x20-\x2e\x30-\x7e]++").fullmatch
+
+
+def is_valid_below(path: bytes, cut: int) -> bool:
+    """`is_valid`, but for the root, if what comes before its last slash, at `cut`, is known to be."""
+    if _NAME(path, cut + 1) is not None:
+        return path[cut + 1] != 0x2E or path[cut + 1 :] not in (b".", b"..")
+    return path != ROOT and _VALID(path) is not None
 
 
 def is_valid(path: bytes) -> bool:

@@ -8,7 +8,7 @@ when an operation is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from quorate.faces.zookeeper import acl as acls
 from quorate.faces.zookeeper import paths
@@ -48,6 +48,7 @@ _MODES: dict[int, tuple[bool, bool, bool]] = {
 }
 _TTL_MAX_MS = 0xFF_FFFF_FFFF
 _NOTHING_COUNTED: dict[bytes, int] = {}
+_PLAIN_CREATE: Final = int(Op.CREATE)
 _WITH_STAT = frozenset({int(Op.CREATE2), int(Op.CREATE_CONTAINER), int(Op.CREATE_TTL)})
 
 
@@ -84,7 +85,8 @@ class Proposal:
         """The body of the reply, while the tree is at `zxid`, the revision of this very write."""
         request, shown = self._request, self._shown
         if not isinstance(request, Multi):
-            return plain_reply(request, shown[0][0], nodes)
+            path = shown[0][0]
+            return plain_reply(request, path, nodes.get(path))
         for path, node in shown:
             if node is not None and path in nodes:
                 _take_off_lost(node, nodes[path], self._counted[path])
@@ -286,14 +288,19 @@ def _next_version(version: int, expected: int) -> int:
 # -- answers ---------------------------------------------------------------------------------
 
 
-def plain_reply(request: object, path: bytes, nodes: dict[bytes, Node]) -> bytes:
-    """The body of the reply to anything but a multi, which turned out to be about this path."""
-    if isinstance(request, SetData | SetAcl):
-        return nodes[path].stat()
+def plain_reply(request: object, path: bytes, node: Node | None) -> bytes:
+    """The body of the reply to anything but a multi: how it left the znode it was about."""
+    if isinstance(request, SetData):
+        assert node is not None
+        return node.stat()
     if isinstance(request, Create):
-        if request.op in _WITH_STAT:
-            return replies.created_body(path, nodes[path].stat())
-        return replies.path_body(path)
+        if request.op == _PLAIN_CREATE:
+            return replies.path_body(path)
+        assert node is not None
+        return replies.created_body(path, node.stat())
+    if isinstance(request, SetAcl):
+        assert node is not None
+        return node.stat()
     return b""
 
 

@@ -28,8 +28,9 @@ from quorate.clock import Clock, SystemClock
 from quorate.errors import Compacted, QuorateError, StoreClosed, Unavailable
 from quorate.faces.zookeeper import layout
 from quorate.faces.zookeeper.acl import OPEN_ACL, READ_ONLY_ACL
-from quorate.faces.zookeeper.commits import Commits, OnOutcome, Request
+from quorate.faces.zookeeper.commits import Commits, Outcome, Request
 from quorate.faces.zookeeper.layout import NodeKind, kids_key, node_key
+from quorate.faces.zookeeper.outcome import Calls
 from quorate.faces.zookeeper.paths import CONFIG, QUOTA, ROOT, ZOOKEEPER
 from quorate.faces.zookeeper.proposals import Caller
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
@@ -79,7 +80,7 @@ class Replica:
         self._is_on_cluster = isinstance(store, OnCluster)
         self._clock = clock or SystemClock()
         settings = settings or ZooKeeperSettings()
-        self._commits = Commits(self, store, settings, self._clock, sole_writer=sole_writer)
+        self.commits = Commits(self, store, settings, self._clock, sole_writer=sole_writer)
         self._stream: WatchStream | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
@@ -90,19 +91,21 @@ class Replica:
     @property
     def unsettled(self) -> set[int]:
         """Sessions with a write that may still be on its way, though nobody waits for it any more."""
-        return self._commits.unsettled
+        return self.commits.unsettled
 
     @property
     def in_flight_count(self) -> int:
-        return self._commits.count
+        return self.commits.count
 
-    def submit(self, request: Request, caller: Caller, on_outcome: OnOutcome) -> None:
+    def submit(
+        self, request: Request, caller: Caller, on_outcome: Callable[[Outcome | None], object]
+    ) -> None:
         """Have a write carried out; `on_outcome` hears of it once, maybe before this returns.
 
         When it does, every event up to its zxid has been handed out, and the tree is at that zxid.
         None as the outcome: nobody knows whether it happened, or the session is not ours any more.
         """
-        self._commits.submit(request, caller, on_outcome)
+        self.commits.submit(request, caller, Calls(on_outcome))
 
     async def caught_up(self, revision: int) -> None:
         """Returns when the tree shows everything up to this revision.  Raises `Unavailable`."""
@@ -144,9 +147,9 @@ class Replica:
         finally:
             self._is_over = True
             self.ready.clear()
-            self._commits.end()
-            await self._commits.errands.stop()
-            self._commits.abandon()
+            self.commits.end()
+            await self.commits.errands.stop()
+            self.commits.abandon()
             if self._recording is not None:
                 self._recording.cancel()
             for _, _, waiter in self._waiters:
@@ -166,7 +169,7 @@ class Replica:
         """Called by the store with each revision, in the very turn in which it became durable."""
         self._end = asyncio.get_running_loop().create_future()
         following = store.follow(layout.EVERYTHING, after=revision, follower=self)
-        self._commits.following = following
+        self.commits.following = following
         try:
             self.ready.set()
             self._after_apply()
@@ -181,8 +184,13 @@ class Replica:
             self._tell_lost()
         if changes:
             self.watches.fire(changes, revision)
-        self._commits.applied(revision)
+        self.commits.applied(revision)
         if tree.ended or tree.moved or tree.unrecorded:
+            self._after_apply()
+
+    def wrote(self, first: int, last: int) -> None:
+        self.commits.wrote(first, last)
+        if self.tree.unrecorded:
             self._after_apply()
 
     def durable(self, revision: int) -> None:
@@ -212,7 +220,7 @@ class Replica:
                 self._stream = None
 
     async def _apply(self, batch: WatchBatch) -> None:
-        tree, commits = self.tree, self._commits
+        tree, commits = self.tree, self.commits
         revision: int = batch.revision
         if batch.events:
             key = batch.events[0].kv.key
@@ -233,14 +241,14 @@ class Replica:
     def _tell_lost(self) -> None:
         lost, self.tree.lost = self.tree.lost, []
         for path in lost:
-            self._commits.flights.child_lost(path)
+            self.commits.flights.child_lost(path)
 
     def _after_apply(self) -> None:
         tree = self.tree
         if tree.ended:
             ended, tree.ended = tree.ended, []
             for id in ended:
-                self._commits.session_ended(id)
+                self.commits.session_ended(id)
                 self.on_session_gone(id)
         if tree.moved:
             moved, tree.moved = tree.moved, []
@@ -306,10 +314,10 @@ class Replica:
             old.zxid, old.nodes, old.sessions = tree.zxid, tree.nodes, tree.sessions
             old.special, old.data_bytes = tree.special, tree.data_bytes
             old.unrecorded = tree.unrecorded
-            self._commits.flights.started_anew()
+            self.commits.flights.started_anew()
             self.watches.fire(changes, revision)
-            for made in self._commits.expected_until(revision):
-                self._commits.applied(made)
+            for made in self.commits.expected_until(revision):
+                self.commits.applied(made)
             return revision
 
     # -- children that went with their session ---------------------------------------------

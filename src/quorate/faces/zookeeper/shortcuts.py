@@ -12,28 +12,35 @@ there is nothing to compare.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from quorate.faces.zookeeper import layout
 from quorate.faces.zookeeper.acl import OPEN_ACL
 from quorate.faces.zookeeper.drafts import HERE, InFlight
-from quorate.faces.zookeeper.layout import NodeKind, kids_key, node_key
-from quorate.faces.zookeeper.paths import ROOT, is_special, is_valid
-from quorate.faces.zookeeper.tree import Node
-from quorate.store.model import Delete as DeleteKey
-from quorate.store.model import Put
+from quorate.faces.zookeeper.layout import (
+    CREATION,
+    OWN,
+    NodeKind,
+    encode_kids,
+    encode_node,
+    kids_key,
+    node_key,
+)
+from quorate.faces.zookeeper.paths import ROOT, is_special, is_valid_below, parent_of
+from quorate.faces.zookeeper.tree import Node, PlainChange
+from quorate.store.following import KeyWrite
 from quorate.wire.zookeeper.codes import Op
 from quorate.wire.zookeeper.requests import Create, Delete, SetData
 
 __all__ = ["Plain", "plain_write"]
 
-_EPHEMERAL = int(NodeKind.EPHEMERAL)
-_CREATE, _CREATE2 = int(Op.CREATE), int(Op.CREATE2)
+_EPHEMERAL: Final = int(NodeKind.EPHEMERAL)
+_CREATE: Final = int(Op.CREATE)
+_CREATE2: Final = int(Op.CREATE2)
 # Numbers that are followed by one that wraps around are left to those who know how.
-_LAST = 2**31 - 3
+_LAST: Final = 2**31 - 3
 
-# The writes; how the znodes will be; and the path the request turned out to be about.
-Plain: TypeAlias = tuple[tuple[Put | DeleteKey, ...], dict[bytes, Node], bytes]
+# The writes, and how the znodes will be.
+Plain: TypeAlias = tuple[tuple[KeyWrite, ...], PlainChange]
 
 _Nodes: TypeAlias = Mapping[bytes, Node]
 _Pending: TypeAlias = Mapping[bytes, InFlight]
@@ -64,22 +71,28 @@ def _set_data(op: SetData, nodes: _Nodes, pending: _Pending, now_ms: int) -> Pla
         old is None
         or not old.n_version
         or old.acl is not OPEN_ACL
-        or op.version not in (-1, old.version)
+        or (op.version != -1 and op.version != old.version)
         or not 0 <= old.version < _LAST
     ):
         return None
     node = old.copy()
     node.data, node.version = op.data, old.version + 1
     node.mtime, node.mzxid = now_ms, HERE
-    czxid = layout.CREATION if old.czxid == old.n_created else old.czxid
-    return (_put_node(node, czxid),), {path: node}, path
+    czxid = CREATION if old.czxid == old.n_created else old.czxid
+    return (_put_node(node, czxid),), PlainChange(node, None)
 
 
 def _create(op: Create, session_id: int, nodes: _Nodes, pending: _Pending, now_ms: int) -> Plain | None:
-    if (op.op != _CREATE and op.op != _CREATE2) or not 0 <= op.flags <= 3 or op.acl != OPEN_ACL:
+    kind, flags, acl = op.op, op.flags, op.acl
+    if (kind != _CREATE and kind != _CREATE2) or not 0 <= flags <= 3:
+        return None
+    if acl is not OPEN_ACL and acl != OPEN_ACL:
         return None
     path = op.path
-    parent_path = path[: path.rfind(b"/")] or ROOT
+    cut = path.rfind(b"/")
+    if cut < 0 or cut == 1:
+        return None  # no path, or one that begins with two slashes
+    parent_path = path[:cut] if cut else ROOT
     in_flight = pending.get(parent_path)
     old = nodes.get(parent_path) if in_flight is None else in_flight[0]
     if (
@@ -90,9 +103,9 @@ def _create(op: Create, session_id: int, nodes: _Nodes, pending: _Pending, now_m
         or not 0 <= old.creates < _LAST
     ):
         return None
-    if op.flags & 2:
+    if flags & 2:
         path += b"%010d" % old.creates
-    if not is_valid(path) or path == ROOT:
+    if not is_valid_below(path, cut):
         return None
     in_flight = pending.get(path)
     there = nodes.get(path) if in_flight is None else in_flight[0]
@@ -100,15 +113,15 @@ def _create(op: Create, session_id: int, nodes: _Nodes, pending: _Pending, now_m
         return None
     node = Node(path)
     node.data = op.data
-    if op.flags & 1:
+    if flags & 1:
         node.kind, node.owner = _EPHEMERAL, session_id
     node.ctime = node.mtime = now_ms
     node.czxid = node.mzxid = node.pzxid = HERE
     parent = old.copy()
     parent.children_count += 1
     parent.creates += 1
-    writes = (_put_node(node, layout.CREATION), _put_kids(parent))
-    return writes, {path: node, parent_path: parent}, path
+    writes = (_put_node(node, CREATION), _put_kids(parent))
+    return writes, PlainChange(node, parent)
 
 
 def _delete(op: Delete, nodes: _Nodes, pending: _Pending) -> Plain | None:
@@ -119,46 +132,47 @@ def _delete(op: Delete, nodes: _Nodes, pending: _Pending) -> Plain | None:
         node is None
         or not node.n_version
         or node.children_count
-        or op.version not in (-1, node.version)
+        or (op.version != -1 and op.version != node.version)
         or is_special(path)
     ):
         return None
-    parent_path = path[: path.rfind(b"/")] or ROOT
+    parent_path = parent_of(path)
     in_flight = pending.get(parent_path)
     old = nodes.get(parent_path) if in_flight is None else in_flight[0]
     if old is None or not old.n_version or old.acl is not OPEN_ACL:
         return None
     parent = old.copy()
     parent.children_count -= 1
-    own: tuple[DeleteKey, ...] = (DeleteKey(node_key(path)),)
+    own, above = KeyWrite(node_key(path), None), _put_kids(parent)
+    change = PlainChange(Node(path), parent)
     if node.c_version:
-        own = (*own, DeleteKey(kids_key(path)))
-    return (*own, _put_kids(parent)), {path: Node(path), parent_path: parent}, path
+        return (own, KeyWrite(kids_key(path), None), above), change
+    return (own, above), change
 
 
-def _put_node(node: Node, czxid: int) -> Put:
+def _put_node(node: Node, czxid: int) -> KeyWrite:
     """Its own record, with new data."""
-    value = layout.encode_node(
+    value = encode_node(
         node.kind,
         node.data,
         node.acl,
         ctime=node.ctime,
         mtime=node.mtime,
         czxid=czxid,
-        mzxid=layout.OWN,
+        mzxid=OWN,
         version=node.version,
         aversion=node.aversion,
         owner=node.owner or node.ttl_ms,
     )
     node.n_version += 1
     node.n_mod = 0
-    return Put(node_key(node.path), value, node.owner)
+    return KeyWrite(node_key(node.path), value, node.owner)
 
 
-def _put_kids(parent: Node) -> Put:
-    value = layout.encode_kids(parent.creates, parent.children_count)
+def _put_kids(parent: Node) -> KeyWrite:
+    value = encode_kids(parent.creates, parent.children_count)
     parent.pzxid = HERE
     parent.recorded_children = parent.children_count
     parent.c_version += 1
     parent.c_mod = 0
-    return Put(kids_key(parent.path), value)
+    return KeyWrite(kids_key(parent.path), value)

@@ -17,24 +17,38 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from quorate.faces.zookeeper import layout
 from quorate.faces.zookeeper.acl import OPEN_ACL
-from quorate.faces.zookeeper.layout import KIDS_KIND, KIND_AT, NODE_KIND, SESSION_KIND, NodeKind
+from quorate.faces.zookeeper.layout import (
+    CREATED_HERE,
+    CREATION,
+    KIDS_KIND,
+    KIND_AT,
+    NODE_KIND,
+    OWN,
+    SESSION_KIND,
+    NodeKind,
+)
 from quorate.faces.zookeeper.paths import ROOT, parent_of
 from quorate.store.model import KeyValue, WatchBatch
 from quorate.wire.zookeeper.codes import EventType
 from quorate.wire.zookeeper.replies import encode_stat
 from quorate.wire.zookeeper.requests import Acl
 
-__all__ = ["Change", "Node", "SessionRecord", "Tree", "as_int32"]
+__all__ = ["Change", "Node", "PlainChange", "SessionRecord", "Tree", "as_int32"]
 
-_NO_CHILDREN: frozenset[bytes] = frozenset()  # most znodes are leaves, and an empty set takes 216 bytes
+# Most znodes are leaves, and an empty set takes 216 bytes.
+_NO_CHILDREN: Final[frozenset[bytes]] = frozenset()
 
-_PERSISTENT, _EPHEMERAL, _TTL = NodeKind.PERSISTENT, NodeKind.EPHEMERAL, NodeKind.TTL
-_CREATED_HERE = layout.CREATED_HERE
-_CREATED, _DELETED, _DATA_CHANGED = EventType.CREATED, EventType.DELETED, EventType.DATA_CHANGED
+# Numbers, since an Enum's own comparison takes many times that of two of them.
+_PERSISTENT: Final = int(NodeKind.PERSISTENT)
+_EPHEMERAL: Final = int(NodeKind.EPHEMERAL)
+_TTL: Final = int(NodeKind.TTL)
+_CREATED: Final = EventType.CREATED
+_DELETED: Final = EventType.DELETED
+_DATA_CHANGED: Final = EventType.DATA_CHANGED
 
 
 def as_int32(number: int) -> int:
@@ -160,6 +174,21 @@ class SessionRecord:
 Change: TypeAlias = tuple[EventType, bytes, Node]
 
 
+class PlainChange:
+    """One znode that is created, deleted or given data, as it will be; and its parent, unless it is
+    given data.  Of a znode that is deleted nothing is left but the path.
+    """
+
+    __slots__ = ("node", "parent")
+
+    def __init__(self, node: Node, parent: Node | None) -> None:
+        self.node, self.parent = node, parent
+
+    @property
+    def paths(self) -> list[bytes]:
+        return [self.node.path] if self.parent is None else [self.node.path, self.parent.path]
+
+
 class Tree:
     """Every znode and every session as of `zxid`."""
 
@@ -246,6 +275,44 @@ class Tree:
             changes = _told(note)
         return changes
 
+    def land(self, change: PlainChange, revision: int) -> Change:
+        """One revision that this process wrote itself: `change`, for records that need not be read.
+
+        What was drafted has its zxids by now, and is as the records say: it was made with them, on the
+        state that all revisions before this one leave.  For a setData that takes a fifth of the time.
+        """
+        drafted, parent = change.node, change.parent
+        path = drafted.path
+        self.zxid = revision
+        if parent is None:
+            node = self.nodes[path]
+            self.data_bytes -= len(node.data or b"")
+            node.data, node.version = drafted.data, drafted.version
+            node.mtime, node.mzxid = drafted.mtime, revision
+            node.n_mod, node.n_version = revision, drafted.n_version
+            node._stat = None
+            self.data_bytes += len(node.data or b"")
+            return _DATA_CHANGED, path, node
+        above = self.nodes[parent.path]
+        if drafted.n_version:
+            type, node = _CREATED, drafted
+            self.nodes[path] = node
+            self.data_bytes += len(node.data or b"")
+            if node.owner:
+                self._session(node.owner).ephemerals.add(path)
+            _add_child(above, path)
+        else:
+            type, node = _DELETED, self.nodes[path]
+            del self.nodes[path]
+            self._forget(node)
+            _remove_child(above, path)
+        above.creates, above.recorded_children = parent.creates, parent.recorded_children
+        above.c_created, above.c_mod, above.c_version = parent.c_created, revision, parent.c_version
+        above.pzxid = revision
+        if above.recorded_children != above.children_count:
+            self.unrecorded.add(above.path)
+        return type, path, node
+
     # -- znodes --------------------------------------------------------------------------
 
     def _load_node(self, kv: KeyValue) -> Node:
@@ -274,12 +341,12 @@ class Tree:
             changes.append((_CREATED, path, node))
             return
         record = layout.decode_node(kv.value)
-        if record[5] == _CREATED_HERE:  # deleted and created again, in one transaction
+        if record[5] == CREATED_HERE:  # deleted and created again, in one transaction
             self._replace(node, kv)
             return
         self.data_bytes -= len(node.data or b"")
         self._fill(node, kv, record)
-        if record[6] == layout.OWN:
+        if record[6] == OWN:
             changes.append((_DATA_CHANGED, path, node))
 
     def _replace(self, old: Node, kv: KeyValue) -> None:
@@ -297,12 +364,12 @@ class Tree:
         node.owner = owner if kind == _EPHEMERAL else 0
         node.ttl_ms = owner if kind == _TTL else 0
         node.n_created, node.n_mod, node.n_version = kv.create_revision, kv.mod_revision, kv.version
-        if czxid == layout.CREATION:
+        if czxid == CREATION:
             czxid = kv.create_revision
-        elif czxid == _CREATED_HERE:
+        elif czxid == CREATED_HERE:
             czxid = kv.mod_revision
         node.czxid = czxid
-        node.mzxid = kv.mod_revision if mzxid == layout.OWN else mzxid
+        node.mzxid = kv.mod_revision if mzxid == OWN else mzxid
         node._stat = None
         if data:
             self.data_bytes += len(data)
@@ -336,7 +403,7 @@ class Tree:
         if node is None:
             return  # a stray key: nothing of ours writes one without its znode
         node.creates, node.recorded_children, pzxid = layout.decode_kids(kv.value)
-        if pzxid == layout.OWN:
+        if pzxid == OWN:
             pzxid = kv.mod_revision
         elif node.recorded_children != node.children_count:
             # More went since that was written: the next record will say so.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from quorate.faces.zookeeper.commits import Outcome
+from quorate.faces.zookeeper.outcome import OnOutcome, Outcome
 from quorate.wire.zookeeper.requests import Request
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Turn"]
 
 
-class Turn:
+class Turn(OnOutcome):
     """A request that waits to be answered."""
 
     __slots__ = ("connection", "is_pending", "op", "outcome", "request", "size", "started", "xid")

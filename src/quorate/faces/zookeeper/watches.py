@@ -121,7 +121,7 @@ class WatchTable:
         """Tell of one transaction: all its changes, in order."""
         data, child = self._data, self._child
         recursive = self._recursive.watchers
-        if not (data.watchers or child.watchers or recursive):
+        if not self.is_any:
             return
         for type, path, node in changes:
             told: Collection[Watcher] = data.take(path) if path in data.watchers else ()
@@ -136,6 +136,10 @@ class WatchTable:
                 if parent in child.watchers and path != ROOT:
                     acl = self._acl_of(parent, changes)
                     _tell(child.take(parent), _CHILDREN_CHANGED, parent, zxid, acl)
+
+    @property
+    def is_any(self) -> bool:
+        return bool(self._data.watchers or self._child.watchers or self._recursive.watchers)
 
     @property
     def count(self) -> int:

@@ -13,11 +13,13 @@ at the first four bytes before they come here.
 
 from __future__ import annotations
 
+from typing import Final
+
 from quorate.wire.zookeeper.jute import INT, JuteError
 
 __all__ = ["FrameLengthError", "FrameSplitter"]
 
-_int = INT.unpack_from
+_int: Final = INT.unpack_from
 
 
 class FrameLengthError(JuteError):

@@ -1,4 +1,4 @@
-"""What clients of ZooKeeper ask: one struct for each kind of request.
+"""What clients of ZooKeeper ask: one struct for each kind of request, but for the plain writes.
 
 The structs are not tracked by the garbage collector: they are frozen and hold only bytes, numbers and
 tuples of each other, so no cycle can pass through them.
@@ -7,6 +7,8 @@ tuples of each other, so no cycle can pass through them.
 from __future__ import annotations
 
 import msgspec
+
+from quorate.wire.zookeeper.plain_writes import Create, Delete, SetData
 
 __all__ = [
     "Acl",
@@ -48,28 +50,6 @@ class Acl(msgspec.Struct, frozen=True, gc=False):
     perms: int
     scheme: str
     id: str
-
-
-class Create(msgspec.Struct, frozen=True, gc=False):
-    """create, create2, createContainer or createTTL, which `op` tells apart."""
-
-    op: int
-    path: bytes
-    data: bytes | None
-    acl: tuple[Acl, ...]
-    flags: int
-    ttl_ms: int = -1
-
-
-class Delete(msgspec.Struct, frozen=True, gc=False):
-    path: bytes
-    version: int
-
-
-class SetData(msgspec.Struct, frozen=True, gc=False):
-    path: bytes
-    data: bytes | None
-    version: int
 
 
 class SetAcl(msgspec.Struct, frozen=True, gc=False):

@@ -50,9 +50,9 @@ _MULTI_HEADER: Final = Struct(">i?i")
 
 STAT_BYTES: Final = _STAT.size
 
-_int = INT.pack
-_reply = _REPLY.pack
-_stat = _STAT.pack
+_int: Final = INT.pack
+_reply: Final = _REPLY.pack
+_stat: Final = _STAT.pack
 
 _NULL: Final = _int(-1)
 

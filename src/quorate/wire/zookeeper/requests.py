@@ -42,6 +42,7 @@ from typing import Final
 
 from quorate.wire.zookeeper.codes import CreateMode, Op
 from quorate.wire.zookeeper.jute import INT, LONG, JuteError, Reader, acl_at, known_acl
+from quorate.wire.zookeeper.plain_writes import Create, Delete, PlainWrite, SetData
 from quorate.wire.zookeeper.records import (
     Acl,
     AddWatch,
@@ -50,8 +51,6 @@ from quorate.wire.zookeeper.records import (
     CheckWatches,
     CloseSession,
     ConnectRequest,
-    Create,
-    Delete,
     Exists,
     GetAcl,
     GetAllChildrenNumber,
@@ -68,7 +67,6 @@ from quorate.wire.zookeeper.records import (
     Request,
     Sasl,
     SetAcl,
-    SetData,
     SetWatches,
     Sync,
     Unknown,
@@ -96,6 +94,7 @@ __all__ = [
     "MultiOp",
     "MultiRead",
     "Ping",
+    "PlainWrite",
     "ReadOp",
     "Reconfig",
     "RemoveWatches",
@@ -119,8 +118,8 @@ HANGS_UP: Final = frozenset({int(Op.AUTH), int(Op.SASL)})
 _HEADER: Final = Struct(">ii")
 _CONNECT: Final = Struct(">iqiqi")
 _MULTI_HEADER: Final = Struct(">i?i")
-_int = INT.unpack_from
-_long = LONG.unpack_from
+_int: Final = INT.unpack_from
+_long: Final = LONG.unpack_from
 
 
 def decode_header(frame: bytes) -> tuple[int, int]:

@@ -255,7 +255,7 @@ async def test_a_znode_is_empty_as_soon_as_its_last_ephemeral_is_seen_to_go(
             asyncio.ensure_future(it.store.revoke(gone.session_id)).add_done_callback(lambda _: None)
             gone.session_id = 0
         await asyncio.sleep(0)
-    assert replica._commits._pending
+    assert replica.commits._pending
     deleted = deleter.submit(Delete(b"/p", -1))
     assert _ok(await deleted)
     await last

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+
 import pytest
 
 from quorate.errors import DataError
@@ -10,7 +13,7 @@ from quorate.faces.zookeeper.layout import NodeKind
 from quorate.faces.zookeeper.tree import Node, Tree, as_int32
 from quorate.store.model import Put, Txn
 from quorate.wire.zookeeper.codes import EventType, Op
-from quorate.wire.zookeeper.requests import Acl, Delete, Multi, SetAcl, SetData
+from quorate.wire.zookeeper.requests import Acl, CloseSession, Delete, Multi, SetAcl, SetData
 from tests.support.zookeeper_core import (
     Ensemble,
     assert_same_tree,
@@ -74,6 +77,28 @@ async def test_what_is_applied_is_what_is_read_anew_at_every_revision() -> None:
             assert_same_tree(tree, anew)
             assert tree.zxid == revision
         assert_same_tree(replica.tree, tree)
+
+
+async def test_what_was_drafted_here_lands_as_its_records_are_read() -> None:
+    rng = random.Random(3)
+    async with ensemble() as it:
+        replica = await it.start()
+        clients = [await it.session() for _ in range(3)]
+        paths = [b"/a", b"/b", b"/a/c", b"/a/c/d"]
+        for turn in range(40):
+            answers = []
+            for _ in range(20):
+                client, path = rng.choice(clients), rng.choice(paths)
+                flags = rng.choice((0, 0, 1, 2, 3))
+                data = rng.choice((None, b"", b"x", b"longer"))
+                requests = (SetData(path, data, -1), Delete(path, -1), create(path, data, flags=flags))
+                answers.append(client.submit(rng.choice(requests)))
+            if turn % 10 == 9:
+                answers.append(clients[0].submit(CloseSession()))
+                clients[0] = await it.session()
+            await asyncio.gather(*answers)
+            await it.settle()
+            assert_same_tree(replica.tree, await loaded_tree(it.store))
 
 
 async def test_changes_come_in_the_order_of_the_operations() -> None:
