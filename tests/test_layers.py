@@ -103,6 +103,7 @@ PURE = (
     "engines.embedded.shared_rows",
     "engines.embedded.timekeeper",
     "engines.embedded.timeline",
+    "engines.embedded.versions",
     "faces.http.health",
     "faces.etcd.json_codec",
     "redlock.quorum",

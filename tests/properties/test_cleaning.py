@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from quorate.engines.embedded.journal import Batch, Journal
 from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.shared_rows import VersionName, names_of
 from quorate.engines.embedded.state import State
+from quorate.engines.embedded.versions import VersionName, names_of
 from quorate.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 
 EVERYTHING = Range(KeyRange.everything())

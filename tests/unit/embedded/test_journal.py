@@ -11,7 +11,7 @@ import pytest
 
 from quorate.engines.embedded.journal import SLICE_S, Batch, Journal
 from quorate.engines.embedded.log_length import LOG_BYTES
-from quorate.engines.embedded.shared_rows import VersionName
+from quorate.engines.embedded.versions import VersionName
 from quorate.errors import StorageFailed
 from quorate.store.model import KeyValue
 
@@ -33,7 +33,7 @@ def version(revision: int, key: bytes = b"k", value: bytes = b"v" * 100) -> KeyV
 
 
 def name(revision: int, key: bytes = b"k") -> VersionName:
-    return VersionName(revision, key, is_deletion=False)
+    return revision, key, False
 
 
 def commit(journal: Journal, *changes: tuple[KeyValue, ...]) -> None:
@@ -144,7 +144,7 @@ def test_a_deletion_goes_last(journal: Journal) -> None:
     # Three versions in one row, so that the first lingers there when only it is gone.
     commit(journal, (version(2, b"a"),), (version(3, b"b"),), (version(4, b"c"),))
     commit(journal, (KeyValue(b"a", b"", 0, 5, 0),))
-    clean_all(journal, [name(2, b"a"), VersionName(5, b"a", is_deletion=True)])
+    clean_all(journal, [name(2, b"a"), (5, b"a", True)])
     # Without the deletion, "a" would be back after a restart.
     assert {(kv.mod_revision, kv.key) for kv in contents(journal)} >= {(2, b"a"), (5, b"a")}
     clean_all(journal, [name(3, b"b")])
@@ -154,7 +154,7 @@ def test_a_deletion_goes_last(journal: Journal) -> None:
 def test_a_deletion_goes_with_what_it_deleted_if_they_share_a_row(journal: Journal) -> None:
     gone = KeyValue(b"a", b"", 0, 4, 0)
     commit(journal, (version(2, b"a"),), (version(3, b"b"),), (gone,))
-    clean_all(journal, [name(2, b"a"), VersionName(4, b"a", is_deletion=True)])
+    clean_all(journal, [name(2, b"a"), (4, b"a", True)])
     assert [(kv.mod_revision, kv.key) for kv in contents(journal)] == [(3, b"b")]
 
 

@@ -51,8 +51,9 @@ from quorate.engines.embedded.journal_file import (
 )
 from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
 from quorate.engines.embedded.log_length import lengthen_log
-from quorate.engines.embedded.shared_rows import SharedRows, VersionName, names_of
+from quorate.engines.embedded.shared_rows import SharedRows, VersionName
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
+from quorate.engines.embedded.versions import names_of
 from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
@@ -403,15 +404,17 @@ class Journal:
         took_s = 0.0
         with _Transaction(self):
             while took_s < _SLICE_AIM_S and (done < left or not shared.is_settled):
-                if shared.half_empty:
-                    written += self._rewrite_some()
-                elif shared.released:
-                    count = min(self._clean_names, len(shared.released))
-                    written += self._let_go([shared.released.popleft() for _ in range(count)])
-                else:
+                # Rows are written anew when nothing else is left to do: of most that are half empty
+                # by now, the next names are the other half.
+                if done < left:
                     step = names[start + done : start + done + self._clean_names]
                     written += self._let_go(step)
                     done += len(step)
+                elif shared.half_empty:
+                    written += self._rewrite_some()
+                else:
+                    count = min(self._clean_names, len(shared.released))
+                    written += self._let_go([shared.released.popleft() for _ in range(count)])
                 took_s = now() - started
         # A step that fills the slice alone is too long; many that do not are too many statements.
         if done == self._clean_names and took_s > _SLICE_AIM_S:

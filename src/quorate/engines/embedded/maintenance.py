@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from quorate.clock import Clock
 from quorate.engines.embedded.journal import Cleaned
 from quorate.engines.embedded.retention import Ages, Retention
-from quorate.engines.embedded.shared_rows import VersionName, names_of
 from quorate.engines.embedded.state import State
+from quorate.engines.embedded.versions import VersionName, names_of
 from quorate.engines.embedded.writer import Clean, GiveBack, Writer
 from quorate.errors import Indeterminate, Rejected, Unavailable
 from quorate.store.model import Alarm, KeyValue

@@ -19,27 +19,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from sortedcontainers import SortedDict
 
+from quorate.engines.embedded.versions import VersionName
 from quorate.store.model import KeyValue
 
-__all__ = ["SharedRow", "SharedRows", "VersionName", "names_of"]
-
-
-class VersionName(NamedTuple):
-    """A version of a key: no transaction writes a key twice."""
-
-    revision: int
-    key: bytes
-    is_deletion: bool
-
-
-def names_of(kvs: Iterable[KeyValue]) -> list[VersionName]:
-    # Every version comes by here when it is freed, and calling the class takes 1.7 times as long.
-    new = tuple.__new__
-    return [new(VersionName, (kv.mod_revision, kv.key, not kv.version)) for kv in kvs]
+__all__ = ["SharedRow", "SharedRows", "VersionName"]
 
 
 class SharedRow:

@@ -29,6 +29,7 @@ from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
 from quorate.engines.embedded.records import Record, SortedRecords, key_of
 from quorate.engines.embedded.revision_log import Changes, RevisionLog
+from quorate.engines.embedded.versions import bytes_of, newest_by_key
 from quorate.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
 from quorate.store.following import KeyWrite
 from quorate.store.model import (
@@ -604,15 +605,7 @@ class State:
         horizon = self.compact_revision
         # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
         # in memory for each of them: 17 us for every put.
-        last: dict[bytes, KeyValue] = {}
-        count = seen = 0
-        for changes in self._log.oldest(horizon + 1 - self._log.first):
-            for kv in changes:
-                last[kv.key] = kv
-            count += 1
-            seen += len(changes)
-            if seen >= versions_max:
-                break
+        last, count = newest_by_key(self._log.oldest(horizon + 1 - self._log.first), versions_max)
         freed: list[KeyValue] = []
         for kv in last.values():
             self._free_before(kv, freed, itself=not kv.version and kv.mod_revision < horizon)
@@ -620,9 +613,7 @@ class State:
             self._trimmed = horizon
             count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
         self._log.drop(count)
-        size = len(freed) * VERSION_OVERHEAD_BYTES
-        for kv in freed:
-            size += len(kv.key) + len(kv.value)
+        size = len(freed) * VERSION_OVERHEAD_BYTES + bytes_of(freed)
         self.size_bytes -= size
         self.history_bytes -= size
         return freed

@@ -1,0 +1,50 @@
+"""What is asked of many versions of keys at once: their names, their size, the newest of each key.
+
+Not compiled, and that is the point: the interpreter learns where a struct keeps an attribute, compiled
+code looks it up each time (see decision 0011).  A name takes 35 ns here, and took 115 compiled.  Of a
+busy server, cleaning up is a quarter of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from quorate.store.model import KeyValue
+
+__all__ = ["VersionName", "bytes_of", "names_of", "newest_by_key"]
+
+# A version of a key: its revision, its key, and whether it is a deletion.  No transaction writes a key
+# twice, so no two versions have one name.
+VersionName: TypeAlias = tuple[int, bytes, bool]
+
+
+def names_of(kvs: Iterable[KeyValue]) -> list[VersionName]:
+    return [(kv.mod_revision, kv.key, not kv.version) for kv in kvs]
+
+
+def bytes_of(kvs: Iterable[KeyValue]) -> int:
+    """Keys and values."""
+    size = 0
+    for kv in kvs:
+        size += len(kv.key) + len(kv.value)
+    return size
+
+
+def newest_by_key(
+    revisions: Iterable[Iterable[KeyValue]], versions_max: int
+) -> tuple[dict[bytes, KeyValue], int]:
+    """The last version of each key in the first revisions, and of how many of them.
+
+    Ends with the revision in which `versions_max` versions have been seen.
+    """
+    last: dict[bytes, KeyValue] = {}
+    count = seen = 0
+    for kvs in revisions:
+        for kv in kvs:
+            last[kv.key] = kv
+            seen += 1
+        count += 1
+        if seen >= versions_max:
+            break
+    return last, count
