@@ -25,7 +25,6 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
 from functools import partial
@@ -94,7 +93,7 @@ class Commits:
         self._node_id = replica.node_id
         self._store = store
         self._settings = settings
-        self._clock = clock
+        self._wall = clock.wall
         self._sole_writer = sole_writer
         self.following: Following | None = None  # in a store in this process, once it is followed
         self._begins = store if isinstance(store, Begins) else None
@@ -105,7 +104,7 @@ class Commits:
         self._expected: dict[int, Write] = {}  # by the revision it was given
         self._closing: dict[int, Write] = {}  # by session
         self._claims = Claims()
-        self._number = itertools.count()
+        self._submitted_count = 0
         self._random = random.Random()
         self._is_over = False
         self._on_failed = self._failed  # made once
@@ -122,7 +121,8 @@ class Commits:
         lane = self._lanes.get(id)
         if lane is None:
             lane = self._lanes[id] = Lane(id)
-        write = Write(request, caller, on_outcome, lane, next(self._number))
+        self._submitted_count += 1
+        write = Write(request, caller, on_outcome, lane, self._submitted_count)
         if lane.waiting or lane.is_stopped:
             lane.waiting.append(write)
         elif not self._begin(write):
@@ -190,7 +190,7 @@ class Commits:
             or self._claims.by_path
         ):
             return False
-        now_ms = int(self._clock.wall() * 1000)
+        now_ms = int(self._wall() * 1000)
         plain = plain_write(request, session.id, tree.nodes, self._pending, now_ms)
         if plain is None:
             return False
@@ -230,7 +230,7 @@ class Commits:
         if refusal is not None:  # what it was judged by has landed
             self._answer(write, refusal)
             return True
-        draft = Draft(tree.nodes, self._pending, now_ms=int(self._clock.wall() * 1000))
+        draft = Draft(tree.nodes, self._pending, now_ms=int(self._wall() * 1000))
         following = self.following
         refused: Outcome | None = None
         try:

@@ -13,13 +13,9 @@ at the first four bytes before they come here.
 
 from __future__ import annotations
 
-from typing import Final
-
-from quorate.wire.zookeeper.jute import INT, JuteError
+from quorate.wire.zookeeper.jute import JuteError, int_at
 
 __all__ = ["FrameLengthError", "FrameSplitter"]
-
-_int: Final = INT.unpack_from
 
 
 class FrameLengthError(JuteError):
@@ -63,7 +59,7 @@ class FrameSplitter:
         frames: list[bytes] = []
         start, size = 0, len(data)
         while size - start >= 4:
-            (length,) = _int(data, start)
+            length = int_at(data, start)
             if not 0 <= length <= self._max_bytes:
                 # What is kept starts with the refused length, so any later piece is refused too.
                 self._rest, self._needed = bytearray(data[start : start + 4]), 4

@@ -41,7 +41,7 @@ from struct import error as struct_error
 from typing import Final
 
 from quorate.wire.zookeeper.codes import CreateMode, Op
-from quorate.wire.zookeeper.jute import INT, LONG, JuteError, Reader, acl_at, known_acl
+from quorate.wire.zookeeper.jute import INT, LONG, JuteError, Reader, acl_at, int_at, known_acl
 from quorate.wire.zookeeper.plain_writes import Create, Delete, PlainWrite, SetData
 from quorate.wire.zookeeper.records import (
     Acl,
@@ -115,6 +115,12 @@ __all__ = [
 # before a request is queued, where ZooKeeper has no other answer.
 HANGS_UP: Final = frozenset({int(Op.AUTH), int(Op.SASL)})
 
+_CREATE: Final = int(Op.CREATE)
+_CREATE2: Final = int(Op.CREATE2)
+_DELETE: Final = int(Op.DELETE)
+_SET_DATA: Final = int(Op.SET_DATA)
+_CHECK: Final = int(Op.CHECK)
+
 _HEADER: Final = Struct(">ii")
 _CONNECT: Final = Struct(">iqiqi")
 _MULTI_HEADER: Final = Struct(">i?i")
@@ -151,11 +157,16 @@ def decode_request(op: int, frame: bytes, at: int) -> Request:
     The decoders below read a fixed field after each variable one.  If that read is in bounds, so was
     what came before; if not, it raises and the record is cut short.
     """
-    decode = _DECODERS.get(op)
-    if decode is None:
-        return Unknown(op)
     try:
-        return decode(frame, at)
+        # The most frequent writes, without a table between.
+        if op == _SET_DATA:
+            return _set_data(frame, at)
+        if op in (_CREATE, _CREATE2):
+            return _create(op, frame, at)
+        if op == _DELETE:
+            return _delete(frame, at)
+        decode = _DECODERS.get(op)
+        return Unknown(op) if decode is None else decode(frame, at)
     except (struct_error, IndexError):
         raise JuteError(
             f"a {Op(op).name} request of {len(frame) - at:,} bytes ends before its record does"
@@ -201,28 +212,27 @@ def _get_children2(frame: bytes, at: int) -> GetChildren:
 
 
 def _delete(frame: bytes, at: int) -> Delete:
-    (size,) = _int(frame, at)
+    size = int_at(frame, at)
     if size < 0:
         raise _length_refused(size)
     end = at + 4 + size
-    (version,) = _int(frame, end)
+    version = int_at(frame, end)
     return Delete(frame[at + 4 : end], version)
 
 
 def _set_data(frame: bytes, at: int) -> SetData:
-    (size,) = _int(frame, at)
+    size = int_at(frame, at)
     if size < -1:
         raise _length_refused(size)
     end = at + 4 + size if size > 0 else at + 4
     path = frame[at + 4 : end]
     data, end = _data(frame, end)
-    (version,) = _int(frame, end)
-    return SetData(path, data, version)
+    return SetData(path, data, int_at(frame, end))
 
 
 def _data(frame: bytes, at: int) -> tuple[bytes | None, int]:
     """The buffer at `at`, which the caller reads on after, and where it ends."""
-    (size,) = _int(frame, at)
+    size = int_at(frame, at)
     if size < 0:
         if size < -1:
             raise _length_refused(size)
@@ -231,25 +241,25 @@ def _data(frame: bytes, at: int) -> tuple[bytes | None, int]:
     return frame[at + 4 : end], end
 
 
-def _create_as(op: int) -> Callable[[bytes, int], Create]:
-    def create(frame: bytes, at: int) -> Create:
-        (size,) = _int(frame, at)
-        if size < 0:
-            raise _length_refused(size)
-        end = at + 4 + size
-        path = frame[at + 4 : end]
-        data, end = _data(frame, end)
-        # The list of ACL entries has no length, but with nothing after the record it is what is left
-        # before the flags: if those bytes were seen before, they need not be read again.
-        acl = known_acl(frame[end:-4]) if end <= len(frame) - 4 else None
-        if acl is None:
-            acl, end = acl_at(frame, end)
-        else:
-            end = len(frame) - 4
-        (flags,) = _int(frame, end)
-        return Create(op, path, data, acl, flags)
+def _create(op: int, frame: bytes, at: int) -> Create:
+    size = int_at(frame, at)
+    if size < 0:
+        raise _length_refused(size)
+    end = at + 4 + size
+    path = frame[at + 4 : end]
+    data, end = _data(frame, end)
+    # The list of ACL entries has no length, but with nothing after the record it is what is left
+    # before the flags: if those bytes were seen before, they need not be read again.
+    acl = known_acl(frame[end:-4]) if end <= len(frame) - 4 else None
+    if acl is None:
+        acl, end = acl_at(frame, end)
+    else:
+        end = len(frame) - 4
+    return Create(op, path, data, acl, int_at(frame, end))
 
-    return create
+
+def _create_container(frame: bytes, at: int) -> Create:
+    return _create(int(Op.CREATE_CONTAINER), frame, at)
 
 
 def _create_ttl(frame: bytes, at: int) -> Create:
@@ -258,7 +268,6 @@ def _create_ttl(frame: bytes, at: int) -> Create:
     return Create(int(Op.CREATE_TTL), path, data, acl, reader.read_int(), reader.read_long())
 
 
-_CREATE, _DELETE, _SET_DATA, _CHECK = map(int, (Op.CREATE, Op.DELETE, Op.SET_DATA, Op.CHECK))
 _CREATES: Final = frozenset(map(int, (Op.CREATE, Op.CREATE2, Op.CREATE_CONTAINER, Op.CREATE_TTL)))
 _TTL_MODES: Final = frozenset(
     {int(CreateMode.PERSISTENT_WITH_TTL), int(CreateMode.PERSISTENT_SEQUENTIAL_WITH_TTL)}
@@ -393,11 +402,8 @@ _CLOSE: Final = CloseSession()
 _WHO_AM_I: Final = WhoAmI()
 
 _DECODERS: Final[dict[int, Callable[[bytes, int], Request]]] = {
-    Op.CREATE: _create_as(int(Op.CREATE)),
-    Op.DELETE: _delete,
     Op.EXISTS: _exists,
     Op.GET_DATA: _get_data,
-    Op.SET_DATA: _set_data,
     Op.GET_ACL: lambda frame, at: GetAcl(Reader(frame, at).read_path()),
     Op.SET_ACL: _set_acl,
     Op.GET_CHILDREN: _get_children,
@@ -406,11 +412,10 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Request]]] = {
     Op.GET_CHILDREN2: _get_children2,
     Op.CHECK: _check,
     Op.MULTI: _multi,
-    Op.CREATE2: _create_as(int(Op.CREATE2)),
     Op.RECONFIG: _reconfig,
     Op.CHECK_WATCHES: _check_watches,
     Op.REMOVE_WATCHES: _remove_watches,
-    Op.CREATE_CONTAINER: _create_as(int(Op.CREATE_CONTAINER)),
+    Op.CREATE_CONTAINER: _create_container,
     Op.CREATE_TTL: _create_ttl,
     Op.MULTI_READ: _multi_read,
     Op.AUTH: _auth,
