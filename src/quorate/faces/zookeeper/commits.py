@@ -150,7 +150,7 @@ class Commits:
         (Whoever was answered may have submitted more: then this is another lane, or not empty.)
         """
         id = lane.session_id
-        if id in self._tree.sessions or lane.waiting or lane.in_flight:
+        if lane.waiting or lane.in_flight or id in self._tree.sessions:
             return
         if self._lanes.get(id) is lane:
             del self._lanes[id]

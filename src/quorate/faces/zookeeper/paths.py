@@ -53,11 +53,11 @@ _SPECIAL: Final = frozenset({b"", ROOT, ZOOKEEPER, QUOTA, CONFIG})
 
 # One name: UTF-8 of what PathUtils lets through.  That is no control character (up to U+001F, U+007F to
 # U+009F), nothing from U+D800 to U+F8FF (so nothing outside the BMP either: Java sees a surrogate pair)
-# and nothing from U+FFF0.  The look-ahead refuses the names "." and "..".  Every repetition is
-# possessive: a match never backtracks, so a path of a megabyte costs one pass.
+# and nothing from U+FFF0.  Every repetition is possessive: a match never backtracks, so a path of a
+# megabyte costs one pass.  (No look-ahead refuses the names "." and "..": Python 3.11.2, as Debian 12
+# has it, forgets about it within a possessive repetition.)
 _VALID: Final = re.compile(
     rb"""/(?:
-        (?!\.{1,2}(?:/|\Z))
         (?: [\x20-\x2e\x30-\x7e]++
           | \xc2[\xa0-\xbf]                         # U+00A0 to U+00BF
           | [\xc3-\xdf][\x80-\xbf]                  # to U+07FF
@@ -71,6 +71,7 @@ _VALID: Final = re.compile(
     )*+""",
     re.VERBOSE,
 ).fullmatch
+_find_dots: Final = re.compile(rb"/\.{1,2}(?:/|\Z)").search
 
 
 # What a name of ASCII may have, as letters; and anything else as what is none.
@@ -85,17 +86,17 @@ def is_valid_below(path: bytes, cut: int) -> bool:
     name = path[cut + 1 :]
     if name.translate(_LETTERS).isalpha():
         return name not in (b".", b"..")
-    return path != ROOT and _VALID(path) is not None
+    return path != ROOT and is_valid(path)
 
 
 def is_valid(path: bytes) -> bool:
     """Whether a znode of this path may exist (PathUtils.validatePath)."""
-    return _VALID(path) is not None
+    return _VALID(path) is not None and (b"/." not in path or _find_dots(path) is None)
 
 
 def validate_path(path: bytes, sequential: bool = False) -> None:
     """Refuse a path no znode may have.  `sequential`: a number is still to be appended to it."""
-    if _VALID(path + b"1" if sequential else path) is None:
+    if not is_valid(path + b"1" if sequential else path):
         raise ZkError(Err.BAD_ARGUMENTS)
 
 

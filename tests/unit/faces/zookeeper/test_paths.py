@@ -14,6 +14,7 @@ from quorate.faces.zookeeper.paths import (
     ROOT,
     is_special,
     is_valid,
+    is_valid_below,
     parent_and_name,
     parent_for_create,
     parent_for_delete,
@@ -84,6 +85,13 @@ def test_what_a_server_would_not_create_is_a_bad_argument(path: bytes, valid_wit
     else:
         with pytest.raises(ZkError):
             validate_path(path, sequential=True)
+
+
+@pytest.mark.parametrize("path", [*VALID, *(path for path, _ in INVALID)])
+def test_below_a_valid_path_only_the_name_decides(path: bytes) -> None:
+    cut = path.rfind(b"/")
+    if cut == 0 or (cut > 1 and is_valid(path[:cut])):
+        assert is_valid_below(path, cut) == (is_valid(path) and path != b"/")
 
 
 def test_the_root_with_a_sequence_number_is_a_path() -> None:
