@@ -1,6 +1,6 @@
 """One call on a connection: a unary one is a future, a streaming one can be sent to and read from.
 
-Calls only keep what belongs to one stream; `channel.Channel` moves the bytes and tells them what came.
+Calls only keep what belongs to one stream; `exchange.Channel` moves the bytes and tells them what came.
 
 Invariants
     * A call ends exactly once: with an answer, a status, or a `CallLost`.
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, cast
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
 
+from quorate.client import call_waits
 from quorate.client.losses import AnswerUnreadable, CallLost
 from quorate.errors import QuorateError
 from quorate.wire.grpc import (
@@ -27,7 +28,7 @@ from quorate.wire.grpc import (
 from quorate.wire.http2 import ErrorCode, HeaderBlock
 
 if TYPE_CHECKING:
-    from quorate.client.channel import Channel
+    from quorate.client.exchange import Channel
 
 __all__ = ["Called", "OnAnswer", "StreamCall", "UnaryCall"]
 
@@ -145,7 +146,7 @@ class StreamCall:
     """
 
     # What may wait for the server to take it before `send` waits.
-    PENDING_BYTES_MAX = 256 * 1024
+    PENDING_BYTES_MAX: ClassVar[int] = 256 * 1024
 
     def __init__(self, channel: Channel, stream_id: int, size_max: int) -> None:
         self.stream_id = stream_id
@@ -162,11 +163,21 @@ class StreamCall:
     def ended(self) -> bool:
         return self._ended is not None
 
-    async def send(self, payload: bytes) -> None:
+    def send(self, payload: bytes) -> Coroutine[Any, Any, None]:
         """Send one message.  Raises what the call ended with, if it did."""
-        while self._ended is None and self._channel.pending(self.stream_id) > self.PENDING_BYTES_MAX:
-            self._drained = asyncio.get_running_loop().create_future()
-            await self._drained
+        return call_waits.send(self, payload)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the server has to take something before more is sent."""
+        pending = self._channel.pending(self.stream_id)
+        return self._ended is None and pending > self.PENDING_BYTES_MAX
+
+    def wait_drained(self) -> asyncio.Future[None]:
+        self._drained = drained = asyncio.get_running_loop().create_future()
+        return drained
+
+    def send_now(self, payload: bytes) -> None:
         if self._ended is not None:
             raise self._ended
         self._channel.send_message(self.stream_id, payload)
@@ -180,18 +191,25 @@ class StreamCall:
         if self._ended is None:
             self._channel.half_close(self.stream_id)
 
-    async def receive(self) -> bytes:
+    def receive(self) -> Coroutine[Any, Any, bytes]:
         """The next message.  A call that ended well raises GrpcError(OK)."""
-        while not self._messages:
+        return call_waits.receive(self)
+
+    def take(self) -> bytes | None:
+        """The next message, if one is here; raises what the call ended with."""
+        if not self._messages:
             if self._ended is not None:
                 raise self._ended
-            self._arrived = asyncio.get_running_loop().create_future()
-            await self._arrived
+            return None
         message = self._messages.popleft()
         if not self._messages:
             self._channel.consumed(self.stream_id, self._untaken)
             self._untaken = 0
         return message
+
+    def wait_arrival(self) -> asyncio.Future[None]:
+        self._arrived = arrived = asyncio.get_running_loop().create_future()
+        return arrived
 
     def cancel(self) -> None:
         """Be done with it, whatever still comes."""
