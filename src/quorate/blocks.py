@@ -17,7 +17,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -27,43 +27,43 @@ __all__ = ["Enterable", "Holdable", "Holding", "Scope"]
 class Scope:
     """Ends a block with an error of somebody else's choice.  Enter it in a task, end it on its loop."""
 
-    __slots__ = ("_cancelled", "_cancelling", "_inside", "_task", "error")
+    __slots__ = ("_cancelled", "_cancelling", "_inside", "error", "task")
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self._inside = self._cancelled = False
         self._cancelling = 0
-        self._task: asyncio.Task[object] | None = None
+        self.task: asyncio.Task[object] | None = None
 
     def end(self, error: BaseException) -> None:
         """Cancel the block, which then raises `error`; nothing happens outside of it."""
         if not self._inside or self.error is not None:
             return
         self.error = error
-        if asyncio.current_task() is self._task:
+        if asyncio.current_task() is self.task:
             # Nobody can interrupt what it is doing itself; it is at the next wait.
             asyncio.get_running_loop().call_soon(self._cancel)
         else:
             self._cancel()
 
     def _cancel(self) -> None:
-        if self._inside and self._task is not None and not self._cancelled:
+        if self._inside and self.task is not None and not self._cancelled:
             self._cancelled = True
-            self._task.cancel()
+            self.task.cancel()
 
     def __enter__(self) -> Self:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a Scope can only be entered in a task.")
-        self._task, self._cancelling, self._inside = task, task.cancelling(), True
+        self.task, self._cancelling, self._inside = task, task.cancelling(), True
         return self
 
     def left(self, kind: type[BaseException] | None) -> bool:
         """Leave the block; whether what ends it is our own cancellation."""
         self._inside = False
-        if not self._cancelled or self._task is None:
+        if not self._cancelled or self.task is None:
             return False
-        remaining = self._task.uncancel()
+        remaining = self.task.uncancel()
         return (
             remaining <= self._cancelling
             and kind is not None
@@ -154,20 +154,22 @@ class Enterable(Generic[H]):
     async def __aenter__(self) -> H:
         holding = self._holding()
         held = await holding.__aenter__()
-        self._entries.append((asyncio.current_task(), holding))
+        self._entries.append((holding._scope.task, holding))
         return held
 
-    async def __aexit__(
+    def __aexit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:
-        await self._entry().__aexit__(kind, error, trace)
+    ) -> Coroutine[Any, Any, None]:
+        return self._entry().__aexit__(kind, error, trace)
 
     def _entry(self) -> Holding[H]:
         """The last one this task made; failing that, one of a task that is over (an exit stack)."""
         task = asyncio.current_task()
+        if self._entries and self._entries[-1][0] is task:
+            return self._entries.pop()[1]
         order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
         for own in (True, False):
             for at in order:

@@ -98,11 +98,11 @@ async def try_contend(ground: Ground, name: bytes, value: bytes, *, what: str) -
             session = await ground.session()
         key = ground.take_key(place_key(name, session.id))
         try:
-            place = await _take_if_free(ground, name, key, value, session)
-            if place is None:
+            result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
+            if not result.succeeded:
                 ground.free_key(key)
                 return None
-            return _won(ground, session, place, what)
+            return _won(ground, session, _free_place(name, key, session, value, result), what)
         except (SessionLost, LeaseNotFound) as error:
             _log.warning("%s: trying again, with the next session: %s", what, error)
 
@@ -113,13 +113,14 @@ async def _attempt(
     key = ground.take_key(place_key(name, session.id))
     # Most locks are free, and to say "if nobody is there" costs everyone on the way a third less
     # than to ask who is: who finds somebody asks that as well.
+    taking = joining_if_free(name, key, session.id, value)
     if patience.left is None:
-        place = await _take_if_free(ground, name, key, value, session)
+        result = await _send(ground, key, session, taking)
     else:
         with ground.waiting(what, patience, session):
-            place = await _take_if_free(ground, name, key, value, session)
-    if place is not None:
-        return _won(ground, session, place, what)
+            result = await _send(ground, key, session, taking)
+    if result.succeeded:
+        return _won(ground, session, _free_place(name, key, session, value, result), what)
     with ground.waiting(what, patience, session):
         result = await _send(ground, key, session, joining(name, key, session.id, value))
         place = place_of(result, name, key, session.id, value)
@@ -132,13 +133,9 @@ async def _attempt(
     return _won(ground, session, place, what)
 
 
-async def _take_if_free(
-    ground: Ground, name: bytes, key: bytes, value: bytes, session: Session
-) -> Place | None:
-    result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
-    if not result.succeeded:
-        return None
-    return Place(name, key, session.id, result.revision, value, result.revision, was_first=True)
+def _free_place(name: bytes, key: bytes, session: Session, value: bytes, taken: TxnResult) -> Place:
+    """The place that was taken where nobody was."""
+    return Place(name, key, session.id, taken.revision, value, taken.revision, was_first=True)
 
 
 def _won(ground: Ground, session: Session, place: Place, what: str) -> Won:

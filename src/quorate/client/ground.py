@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from quorate.blocks import Scope
+from quorate.client.reminders import Reminders
 from quorate.client.session import Session, stop
 from quorate.client.succession import SessionState, Succession
 from quorate.client.tidying import Tidying
@@ -28,6 +29,10 @@ from quorate.store.model import Txn, TxnResult
 __all__ = ["Ground", "Patience"]
 
 _log = logging.getLogger(__name__)
+
+# How long something is held before its key is watched.  Whoever holds it for less learns from the
+# release that it was deleted; the watch begins at the acquisition and misses nothing.
+WATCH_AFTER_S = 0.1
 
 
 class Ground:
@@ -51,6 +56,7 @@ class Ground:
         self.entered: dict[tuple[bytes, object], object] = {}
         self.succession = Succession(store, clock, ttl_s=session_ttl)
         self.writes = Writes(store)
+        self.held_long = Reminders(clock, WATCH_AFTER_S)
         self.tidying = Tidying(store, clock)
 
     # -- is this still ours to use -----------------------------------------------------------
@@ -177,6 +183,7 @@ class Ground:
     async def close(self) -> None:
         """Stop everything that was started, and end the session."""
         self._closed = True
+        self.held_long.close()
         await stop(*self._tasks)
         await self.tidying.close()
         await self.succession.close()

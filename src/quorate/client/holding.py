@@ -37,10 +37,6 @@ __all__ = ["Enterable", "Held", "Holding"]
 
 _log = logging.getLogger(__name__)
 
-# How long something is held before its key is watched.  Whoever holds it for less learns from the
-# release that it was deleted; the watch begins at the acquisition and misses nothing.
-WATCH_AFTER_S = 0.1
-
 
 class Held:
     """One acquisition: its fencing token, and whether it still is one.
@@ -70,14 +66,15 @@ class Held:
         self._on_gone = on_gone
         self._losing: list[Callable[[LeaseLost], None]] = []
         self._watching: asyncio.Task[None] | None = None
-        self._timers: list[Timer] = []
+        self._too_long: Timer | None = None
+        self._watch_soon = 0
         self._forget_session: Callable[[], None] = lambda: None
         self._forget_session = session.on_loss(self._session_lost)
         if self.error is None:  # a session may be lost by the time it has won something
-            self._timers.append(ground.clock.call_later(WATCH_AFTER_S, self._watch))
+            self._watch_soon = ground.held_long.add(self._watch)
             if hold_max_s is not None:
                 too_long = f"held for {hold_max_s:g} s"
-                self._timers.append(ground.clock.call_later(hold_max_s, lambda: self._lose(too_long)))
+                self._too_long = ground.clock.call_later(hold_max_s, lambda: self._lose(too_long))
 
     # -- whether it is held ------------------------------------------------------------------
 
@@ -190,8 +187,9 @@ class Held:
 
     def _stand_down(self) -> None:
         self._forget_session()
-        for timer in self._timers:
-            timer.cancel()
+        self._ground.held_long.discard(self._watch_soon)
+        if self._too_long is not None:
+            self._too_long.cancel()
         if self._watching is not None:
             self._watching.cancel()
 

@@ -57,13 +57,12 @@ class Session:
         on_trouble: Callable[[bool], None] | None = None,
     ) -> None:
         self.id: LeaseId = grant.id
-        self.ttl_s = grant.ttl_s
         # Why it was lost, once it is.
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.left_behind: Exception | None = None  # why it could not be revoked at the end
         self._store, self._clock, self._reserve_s = store, clock, reserve_s
         self._on_trouble = on_trouble
-        self._confirmed_at = sent
+        self._confirmed(sent, grant.ttl_s)
         self._trouble = ""
         self._listeners: dict[int, Callable[[], None]] = {}
         self._listener_next = 0
@@ -72,10 +71,11 @@ class Session:
 
     # -- what is known -----------------------------------------------------------------------
 
-    @property
-    def certain_until(self) -> float:
-        """Until this reading of the clock what the session holds is held for certain."""
-        return self._confirmed_at + self.ttl_s * (1 - _SLACK) - self._reserve_s
+    def _confirmed(self, sent: float, ttl_s: float) -> None:
+        """The server has answered what was sent then: it gives us so long again."""
+        self.ttl_s = ttl_s
+        # Until this reading of the clock what the session holds is held for certain.
+        self.certain_until = sent + ttl_s * (1 - _SLACK) - self._reserve_s
 
     @property
     def remaining_s(self) -> float:
@@ -89,9 +89,12 @@ class Session:
         """Whether it was given up, or should have been by now: a stopped process learns it here
         first.
         """
-        if not self.lost.done() and self._clock.now() >= self.certain_until:
-            self._lose(self._too_late())
-        return self.lost.done()
+        if self.lost.done():
+            return True
+        if self._clock.now() < self.certain_until:
+            return False
+        self._lose(self._too_late())
+        return True
 
     def on_loss(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` in the turn in which it is lost; what is returned ends that.
@@ -180,7 +183,7 @@ class Session:
                 self._in_trouble(f": {error}" if str(error) else ": the store did not answer")
                 pause_s = self.ttl_s / 10  # sooner, but not at once: it may be overloaded
             else:
-                self._confirmed_at, self.ttl_s = sent, grant.ttl_s
+                self._confirmed(sent, grant.ttl_s)
                 self._in_trouble("")
                 pause_s = max(0.0, sent + self.ttl_s / 3 - self._clock.now())
 

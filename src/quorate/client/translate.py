@@ -185,13 +185,32 @@ def txn_payload(txn: Txn, *, depth: int = DEPTH_MAX) -> bytes:
 def _op(op: Op, depth: int) -> tuple[bytes, bytes]:
     match op:
         case Put():
-            return _PUT_OP, put_request(op).encode()
+            return _PUT_OP, _put(op)
         case Delete():
-            return _DELETE_OP, delete_request(op).encode()
+            return _DELETE_OP, _delete(op)
         case Range():
             return _RANGE_OP, range_request(op).encode()
         case Txn():
             return _TXN_OP, txn_payload(op, depth=depth - 2)
+
+
+def _put(op: Put) -> bytes:
+    if op.prev_kv or op.ignore_value or op.ignore_lease:
+        return put_request(op).encode()
+    key, value, lease = op.key, op.value, op.lease
+    body = b"\x0a" + varint(len(key)) + key if key else b""
+    if value:
+        body += b"\x12" + varint(len(value)) + value
+    if lease:
+        body += b"\x18" + int64(lease)
+    return body
+
+
+def _delete(op: Delete) -> bytes:
+    keys = op.keys
+    if op.prev_kv or not isinstance(keys, bytes):
+        return delete_request(op).encode()
+    return b"\x0a" + varint(len(keys)) + keys if keys else b""
 
 
 def _compare(compare: Compare) -> bytes:

@@ -24,35 +24,34 @@ class Outcome(asyncio.Future[TxnResult]):
     (`asyncio.shield` does the same with a turn of the loop more for each write.)
     """
 
-    _waiter: asyncio.Future[None] | None = None
+    _waiter: asyncio.Future[TxnResult] | None = None
 
-    async def settled(self) -> TxnResult:
-        """Wait for it, as the only one who does."""
-        if not self.done():
-            assert self._waiter is None
-            self._waiter = self.get_loop().create_future()
-            try:
-                await self._waiter
-            finally:
-                self._waiter = None
-        return self.result()
+    def settled(self) -> asyncio.Future[TxnResult]:
+        """To be awaited at once, by the only one who waits for it."""
+        if self.done():
+            return self
+        assert self._waiter is None or self._waiter.done()
+        waiter: asyncio.Future[TxnResult] = self.get_loop().create_future()
+        self._waiter = waiter
+        return waiter
 
     def succeed(self, result: TxnResult) -> None:
         self.set_result(result)
-        self._wake()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(result)
 
     def fail(self, error: BaseException) -> None:
         self.set_exception(error)
         self.exception()  # whoever waited for it may be gone, and has arranged for what follows
-        self._wake()
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(error)
 
     def give_up(self) -> None:
         self.cancel()
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            self._waiter.cancel()
 
 
 class Writes:

@@ -36,7 +36,7 @@ import msgspec
 from quorate.client.attempts import ASK_AGAIN_S, Attempt, in_a_session
 from quorate.client.codec import codec_of
 from quorate.client.ground import Ground, Patience
-from quorate.client.holding import WATCH_AFTER_S, Held, Holding
+from quorate.client.holding import Held, Holding
 from quorate.client.mirror import ENTRIES_MAX, Bounds, Mirror, MirrorBatch
 from quorate.client.session import Session
 from quorate.errors import (
@@ -260,7 +260,7 @@ class Membership(Held, Generic[M]):
         self.error = None
         self.lost.clear()
         self._watching = None
-        self._timers = [self._ground.clock.call_later(WATCH_AFTER_S, self._watch)]
+        self._watch_soon = self._ground.held_long.add(self._watch)
         _log.warning("%s as %s begins again, at revision %d", self._what, self.identity, token)
         self._tell(MembershipEvent(MembershipEventKind.REJOINED, token))
         self._forget_session = session.on_loss(self._session_lost)
