@@ -153,7 +153,7 @@ class NetworkLink:
         def unless_lost(request: Any, done: Any) -> bool:
             return self._answers_to_lose == 0 and prompt is not None and prompt(request, done)
 
-        return dataclasses.replace(method, handle=handle, prompt=prompt and unless_lost)
+        return dataclasses.replace(method, handle=handle, prompt=prompt and unless_lost, quick=None)
 
 
 def _writes(request: Any) -> bool:

@@ -289,8 +289,11 @@ class UnaryCall(_Handled):
         if prompt is None or self.host.unsent_bytes > UNSENT_BYTES_MAX:
             self._start(answer(self, payload))
             return
+        quick = self.method.quick
         try:
-            taken = prompt(self.method.request.decode(payload), self._done)
+            taken = (quick is not None and quick(payload, self._done)) or prompt(
+                self.method.request.decode(payload), self._done
+            )
         except Exception as error:  # noqa: BLE001 (`fail` tells the client, and the log if need be)
             self.fail(error)
         else:

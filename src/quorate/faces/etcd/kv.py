@@ -6,6 +6,7 @@ from quorate.faces.etcd import translate
 from quorate.faces.etcd.faults import EtcdFault
 from quorate.faces.etcd.header import Headers
 from quorate.faces.etcd.methods import Done, Method, Unary, WithMetadata
+from quorate.faces.etcd.quick import QuickTxns
 from quorate.faces.etcd.standing import Standing
 from quorate.store.api import Begins, ReadsAtOnce, Store
 from quorate.store.model import Put, PutResult, RangeResult, Txn, TxnResult
@@ -38,6 +39,16 @@ class KvService:
         self._limits = limits
         self._standing = standing
         self._request_bytes_max = limits.request_bytes_max
+        self._quick = (
+            None
+            if self._local is None
+            else QuickTxns(
+                self._local,
+                headers,
+                request_bytes_max=limits.request_bytes_max,
+                ops_max=limits.txn_ops_max,
+            )
+        )
 
     def methods(self) -> list[Method]:
         service = "/etcdserverpb.KV/"
@@ -72,6 +83,7 @@ class KvService:
                 self.txn,
                 ("/v3/kv/txn",),
                 self.prompt_txn if self._local else None,
+                quick=None if self._quick is None else self._quick.begin,
             ),
             Unary(
                 service + "Compact",

@@ -67,7 +67,7 @@ class Leadership:
             return method.prompt(request, done)
 
         return dataclasses.replace(
-            method, handle=handle, prompt=None if method.prompt is None else prompt
+            method, handle=handle, prompt=None if method.prompt is None else prompt, quick=None
         )
 
     def _streaming(self, method: Streaming[Any, Any]) -> Method:

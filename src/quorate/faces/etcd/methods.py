@@ -55,7 +55,7 @@ class Unary(Generic[RequestT, ResponseT]):
 
     `prompt` is a handler that needs no task: it calls back with the response, encoded, or the error,
     once, maybe before it returns.  It returns False, having done nothing, for a request it leaves to
-    `handle`.
+    `handle`.  `quick` is the same for a request that was not decoded; what it leaves goes to `prompt`.
     """
 
     path: str
@@ -67,6 +67,7 @@ class Unary(Generic[RequestT, ResponseT]):
     # For what may take any time: calls back like `prompt`, later, and returns what gives it up.  It is
     # ended at once when the server stops, as a stream is.
     waiting: Callable[[RequestT, Done], Callable[[], None]] | None = None
+    quick: Callable[[bytes, Done], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True)
