@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from quorate.client.attempts import ASK_AGAIN_S
 from quorate.client.ground import Ground, Patience
+from quorate.client.queue_waits import told_first
 from quorate.client.session import Session
 from quorate.errors import (
     Indeterminate,
@@ -126,7 +127,9 @@ async def _attempt(
         place = place_of(result, name, key, session.id, value)
         try:
             if not place.was_first:
-                await _wait_first(ground, place)
+                told = told_first(ground.store, place)
+                if told is None or not await told:
+                    await _wait_first(ground, place)
         except BaseException:
             _give_up(ground, place, session)
             raise

@@ -186,14 +186,25 @@ class Channel:
             raise CallLost(self._lost or "the server is going away", left=False)
         if not self._http.can_open_stream:
             raise Unavailable(f"{self.address} takes no more calls on this connection at a time")
+        return self._send_wait(path, payload, token, self._loop.create_future())
+
+    def begin_wait(
+        self, path: str, payload: bytes, *, token: str | None, on_answer: OnAnswer
+    ) -> UnaryCall | None:
+        """`wait` for who does not wait: `on_answer` is called once, after this has returned.
+
+        None: it cannot be sent, and nothing was done.  `give_up` ends it.
+        """
+        if not self.usable or not self._http.can_open_stream:
+            return None
+        return self._send_wait(path, payload, token, Called(on_answer))
+
+    def _send_wait(
+        self, path: str, payload: bytes, token: str | None, result: asyncio.Future[bytes] | Called
+    ) -> UnaryCall:
         now = self._loop.time()
-        call = UnaryCall(
-            self._head(path, None, token),
-            payload,
-            deadline=math.inf,
-            began=now,
-            result=self._loop.create_future(),
-        )
+        head = self._head(path, None, token)
+        call = UnaryCall(head, payload, deadline=math.inf, began=now, result=result)
         stream_id = call.stream_id = self._http.next_stream_id()
         self._waits[stream_id] = call
         self._http.send_request(stream_id, call.head, frame(payload))

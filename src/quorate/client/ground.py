@@ -11,9 +11,9 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
 
 from quorate.blocks import Scope
 from quorate.client.reminders import Reminders
@@ -21,12 +21,12 @@ from quorate.client.session import Session, stop
 from quorate.client.succession import SessionState, Succession
 from quorate.client.tidying import Tidying
 from quorate.client.writes import Writes
-from quorate.clock import Clock
+from quorate.clock import Clock, Timer
 from quorate.errors import Forked, InvalidRequest, StoreClosed, TimedOut
 from quorate.store.api import Store
 from quorate.store.model import Txn, TxnResult
 
-__all__ = ["Ground", "Patience"]
+__all__ = ["Ground", "Patience", "Waiting"]
 
 _log = logging.getLogger(__name__)
 
@@ -110,28 +110,12 @@ class Ground:
 
     # -- waiting and writing -----------------------------------------------------------------
 
-    @contextmanager
     def waiting(
         self, what: str, timeout: float | Patience | None, session: Session | None = None
-    ) -> Iterator[Scope]:
+    ) -> Waiting:
         """A block that waits for `what`: raises `TimedOut`, and `SessionLost` if a session is given."""
         patience = timeout if isinstance(timeout, Patience) else Patience(self.clock, timeout)
-        with Scope() as scope:
-            bell = None
-            left_s = patience.left
-            if left_s is not None:
-                late = TimedOut(what, timeout_s=patience.timeout)
-                bell = self.clock.call_later(left_s, lambda: scope.end(late))
-            forget = None
-            if session is not None:
-                forget = session.on_loss(lambda: scope.end(session.loss(what)))
-            try:
-                yield scope
-            finally:
-                if bell is not None:
-                    bell.cancel()
-                if forget is not None:
-                    forget()
+        return Waiting(self.clock, what, patience, session)
 
     async def write(self, txn: Txn) -> TxnResult:
         """Carry out a transaction.  Who waits for it may be cancelled; the transaction is not."""
@@ -188,6 +172,41 @@ class Ground:
         await self.tidying.close()
         await self.succession.close()
         await self.writes.close()
+
+
+class Waiting(Scope):
+    """See `Ground.waiting`."""
+
+    __slots__ = ("_bell", "_clock", "_forget", "_patience", "_session", "_what")
+
+    def __init__(self, clock: Clock, what: str, patience: Patience, session: Session | None) -> None:
+        super().__init__()
+        self._clock, self._what, self._patience, self._session = clock, what, patience, session
+        self._bell: Timer | None = None
+        self._forget: Callable[[], None] | None = None
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        left_s = self._patience.left
+        if left_s is not None:
+            late = TimedOut(self._what, timeout_s=self._patience.timeout)
+            self._bell = self._clock.call_later(left_s, lambda: self.end(late))
+        session = self._session
+        if session is not None:
+            self._forget = session.on_loss(lambda: self.end(session.loss(self._what)))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._bell is not None:
+            self._bell.cancel()
+        if self._forget is not None:
+            self._forget()
+        super().__exit__(kind, error, trace)
 
 
 class Patience:

@@ -159,11 +159,13 @@ class Held:
         # Asked first: that looks at the clock, and notes a loss that nobody was told of yet.
         is_lost = session.is_lost
         self._released = True
-        self._stand_down()
         if is_lost:
+            self._stand_down()
             self._gone()
             return None
+        # First of all: somebody waits for it.
         outcome = self._ground.writes.begin(self.releasing())
+        self._stand_down()
 
         def answered(done: asyncio.Future[TxnResult]) -> None:
             error = None if done.cancelled() else done.exception()

@@ -11,20 +11,71 @@ Invariants
 
 from __future__ import annotations
 
+import asyncio
 import math
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
 from quorate.client.asking import Asking, Kind
 from quorate.client.channel import Channel
 from quorate.client.faults import error_of
+from quorate.client.quick import put_revision
 from quorate.client.translate import revision_of
 from quorate.errors import Unsupported
+from quorate.store.api import Store, TellsQueues
+from quorate.store.contention import Place
 from quorate.store.model import Revision
 from quorate.wire.grpc import GrpcError, StatusCode
 from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
-__all__ = ["WAITS_MAX", "QueueWaits"]
+__all__ = ["WAITS_MAX", "BeginsWaits", "QueueWaits", "told_first"]
 
 WAITS_MAX = 256
+
+
+@runtime_checkable
+class BeginsWaits(Protocol):
+    """A store that tells when a place is the first of its queue, as long as all is well."""
+
+    def begin_wait(
+        self, name: bytes, key: bytes, token: int, on_told: Callable[[bool], None]
+    ) -> Callable[[], None] | None:
+        """Tell once, later, whether it is the first; False: who wants to know must ask (`wait_first`).
+
+        What is returned gives it up.  None: this cannot be told now.
+        """
+        ...
+
+
+def told_first(store: Store, place: Place) -> asyncio.Future[bool] | None:
+    """Done when the place is the first of its queue: True; False or None: `wait_first` must be asked.
+
+    To be awaited at once; cancelled, the wait is given up.  (Between the answer of the server and the
+    one who waits for it there are five coroutines less than with `wait_first`.)
+    """
+    told = _Told()
+    if isinstance(store, BeginsWaits):
+        told.give_up = store.begin_wait(place.name, place.key, place.token, told.tell)
+    elif isinstance(store, TellsQueues):
+        told.give_up = store.when_oldest(
+            place.name, place.key, place.token, lambda seen, _: told.tell(seen is not None)
+        )
+    return None if told.give_up is None else told
+
+
+class _Told(asyncio.Future[bool]):
+    """`give_up` is called when it is cancelled."""
+
+    give_up: Callable[[], None] | None = None
+
+    def tell(self, is_first: bool) -> None:
+        if not self.done():
+            self.set_result(is_first)
+
+    def cancel(self, msg: object = None) -> bool:
+        if self.give_up is not None and not self.done():
+            self.give_up()
+        return super().cancel(msg)
 
 
 class QueueWaits:
@@ -34,6 +85,37 @@ class QueueWaits:
         self._asking = asking
         self._waits_count = 0
         self._is_unknown = False  # to the server; it said so
+
+    def begin_wait(
+        self, name: bytes, key: bytes, token: int, on_told: Callable[[bool], None]
+    ) -> Callable[[], None] | None:
+        """See `BeginsWaits`."""
+        channel = self._asking.channel_now
+        if channel is None or self._is_unknown or self._waits_count >= WAITS_MAX:
+            return None
+
+        def answered(answer: bytes | None, error: BaseException | None) -> None:
+            del error  # whatever it was, asking again shows it
+            self._waits_count -= 1
+            # An answer that is a header and nothing else: it is the first, at that revision.
+            on_told(answer is not None and put_revision(answer) is not None)
+
+        call = channel.begin_wait(
+            WAIT_FIRST,
+            WaitFirstRequest(name=name, key=key, token=token).encode(),
+            token=self._asking.signing_in.token,
+            on_answer=answered,
+        )
+        if call is None:
+            return None
+        self._waits_count += 1
+
+        def give_up() -> None:
+            if not call.result.done():
+                self._waits_count -= 1
+                channel.give_up(call)
+
+        return give_up
 
     async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
         """See `store.api.KnowsQueues`."""

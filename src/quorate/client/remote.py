@@ -168,7 +168,8 @@ class RemoteStore:
         signing_in = SigningIn(target.user, target.password, timeout_s=timeout_s)
         self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
         self.begin = Beginning(self._asking).begin
-        self.wait_oldest = QueueWaits(self._asking).wait_oldest
+        queue_waits = QueueWaits(self._asking)
+        self.wait_oldest, self.begin_wait = queue_waits.wait_oldest, queue_waits.begin_wait
         # How a server is doing it can tell without a leader, too.
         asked_alone = dataclasses.replace(options, require_leader=False)
         self._upkeep = Upkeep(self._asking, dial=_Dialling(target, tls, asked_alone).dial)

@@ -10,19 +10,22 @@ Invariants
     * Each is told from one durable revision at which its key was there and no older one was, or that
       its key was gone; once, and never in the call that began it.
     * It watches the youngest of the older keys and nothing else: a release makes one of them look.
+    * The keys that are older than one that is there only become fewer: they are looked for when a wait
+      begins, and after that only whether they are still there.
     * Nothing is left of a wait that is over or was given up.
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.watches import Watcher, WatchHub
 from quorate.store.api import OnDone
 from quorate.store.contention import queue_of
-from quorate.store.model import KeyRange
+from quorate.store.model import KeyRange, Range
 
 __all__ = ["FirstWaits"]
 
@@ -30,13 +33,25 @@ _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
 
+class _Queue:
+    """What is known of the keys below a name: those created before `known_until`, oldest first."""
+
+    __slots__ = ("keys", "known_until", "name", "waits_count")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.keys: list[tuple[int, bytes]] = []  # with the revision that created each
+        self.known_until = 0
+        self.waits_count = 0
+
+
 class _Wait:
     """One who waits; `watcher` is there while it watches somebody."""
 
-    __slots__ = ("key", "name", "on_done", "token", "watcher")
+    __slots__ = ("key", "on_done", "queue", "token", "watcher")
 
-    def __init__(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> None:
-        self.name, self.key, self.token = name, key, token
+    def __init__(self, queue: _Queue, key: bytes, token: int, on_done: OnDone) -> None:
+        self.queue, self.key, self.token = queue, key, token
         self.on_done = on_done
         self.watcher: Watcher | None = None
 
@@ -49,11 +64,16 @@ class FirstWaits:
     ) -> None:
         self._state, self._hub, self._soon = state, hub, soon
         self._all: dict[_Wait, None] = {}
+        self._queues: dict[bytes, _Queue] = {}  # in which somebody waits
         self._woken: dict[_Wait, None] = {}
 
     def begin(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> Callable[[], None]:
         """Tell `on_done` the revision, or None if the key is gone; what is returned ends the wait."""
-        wait = _Wait(name, key, token, on_done)
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = _Queue(name)
+        queue.waits_count += 1
+        wait = _Wait(queue, key, token, on_done)
         self._all[wait] = None
         self._soon(lambda: self._look(wait))
         return lambda: self._leave(wait)
@@ -80,17 +100,36 @@ class FirstWaits:
         if kv is None or kv.create_revision != wait.token:
             self._end(wait, None, None)
             return
-        older = self._state.last_created_before(queue_of(wait.name), wait.token, at=revision)
+        older = self._last_before(wait.queue, wait.token, revision)
         if older is None:
             self._end(wait, revision, None)
             return
         wait.watcher = Watcher(
-            KeyRange.exactly(older.key),
+            KeyRange.exactly(older),
             next_revision=revision + 1,
             wake=lambda: self._woken.__setitem__(wait, None),
             puts=False,
         )
         self._hub.add(wait.watcher, now=0.0)  # which is for progress, and it asks for none
+
+    def _last_before(self, queue: _Queue, token: int, at: int) -> bytes | None:
+        """The youngest of the keys that are older than the one created at `token`, which is there."""
+        if token > queue.known_until:
+            found = self._state.range(
+                Range(queue_of(queue.name), create_revision_max=token - 1), newest=at
+            )
+            queue.keys = sorted([(kv.create_revision, kv.key) for kv in found.kvs])
+            queue.known_until = token
+        keys = queue.keys
+        count = bisect_left(keys, (token, b""))
+        while count:
+            count -= 1
+            created, key = keys[count]
+            kv = self._state.get(key, at)
+            if kv is not None and kv.create_revision == created:
+                return key
+            del keys[count]
+        return None
 
     def _end(self, wait: _Wait, revision: int | None, error: BaseException | None) -> None:
         self._leave(wait)
@@ -101,6 +140,10 @@ class FirstWaits:
 
     def _leave(self, wait: _Wait) -> None:
         if self._all.pop(wait, wait) is None:
+            queue = wait.queue
+            queue.waits_count -= 1
+            if not queue.waits_count:
+                del self._queues[queue.name]
             self._woken.pop(wait, None)
             self._stop_watching(wait)
 

@@ -97,6 +97,10 @@ class CallHost:
         """Send what was queued, at the end of this turn of the loop."""
         raise NotImplementedError
 
+    def flush_now(self) -> None:
+        """Send what was queued, at once."""
+        raise NotImplementedError
+
     def ended(self, stream_id: int, path: str, code: StatusCode) -> None:
         raise NotImplementedError
 
@@ -326,7 +330,11 @@ class UnaryCall(_Handled):
             host.http2.send_response(self.stream_id, head, frame(answer), OK_TRAILERS)
             host.unsent_bytes += len(answer)
         self._forget(StatusCode.OK)
-        host.flush_soon()
+        if self._give_up is not None:
+            # It is told of what others have just done, who are answered after it, in this same turn.
+            host.flush_now()
+        else:
+            host.flush_soon()
 
 
 class StreamCall(_Handled):

@@ -21,6 +21,8 @@ from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
 __all__ = ["QueueService"]
 
+_GONE = WaitFirstResponse(is_gone=True).encode()
+
 
 class QueueService:
     def __init__(self, store: Store, headers: Headers) -> None:
@@ -36,7 +38,12 @@ class QueueService:
 
     def _begin(self, request: WaitFirstRequest, done: Done) -> Callable[[], None]:
         def told(seen: Revision | None, error: BaseException | None) -> None:
-            done(None if error is not None else self._response(seen).encode(), error)
+            if error is not None:
+                done(None, error)
+            elif seen is None:
+                done(_GONE, None)
+            else:
+                done(self._headers.encoded(seen), None)  # which is all there is to it
 
         assert self._telling is not None
         return self._telling.when_oldest(request.name, request.key, request.token, told)

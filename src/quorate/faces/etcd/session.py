@@ -142,6 +142,9 @@ class Session(CallHost):
             self._flush_due = True
             self.loop.call_soon(self._flush)
 
+    def flush_now(self) -> None:
+        self._flush()
+
     def wait_for_room(self) -> asyncio.Future[None] | None:
         if self.unsent_bytes <= UNSENT_BYTES_MAX:
             return None
