@@ -28,7 +28,7 @@ from quorate.client.taken import wait_taken
 from quorate.client.writes import Outcome
 from quorate.clock import Timer
 from quorate.errors import Indeterminate, LeaseLost, LockLost, QuorateError, Unavailable
-from quorate.store.model import Compare, Delete, Op, Txn, TxnResult
+from quorate.store.model import Compare, CompareTarget, Delete, Op, Relation, Txn, TxnResult
 
 if TYPE_CHECKING:
     from quorate.client.ground import Ground
@@ -96,7 +96,7 @@ class Held:
 
     def guard(self) -> Compare:
         """A condition for a transaction of your own: that it is still held."""
-        return Compare.create_revision(self.key, "=", self.token)
+        return Compare(self.key, CompareTarget.CREATE, Relation.EQUAL, self.token)
 
     async def txn(self, *then: Op) -> TxnResult:
         """Carry out operations on the store if, and only if, it is still held: decided by the store.

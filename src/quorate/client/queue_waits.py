@@ -95,7 +95,9 @@ class QueueWaits:
             return None
 
         def answered(answer: bytes | None, error: BaseException | None) -> None:
-            del error  # whatever it was, asking again shows it
+            # Whatever else went wrong, asking again shows it.
+            if isinstance(error, GrpcError) and error.code is StatusCode.UNIMPLEMENTED:
+                self._is_unknown = True
             self._waits_count -= 1
             # An answer that is a header and nothing else: it is the first, at that revision.
             on_told(answer is not None and put_revision(answer) is not None)

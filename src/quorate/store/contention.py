@@ -35,6 +35,7 @@ from quorate.errors import Compacted, InvalidRequest, LeaseLost, Unsupported
 from quorate.store.api import KnowsQueues, Store
 from quorate.store.model import (
     Compare,
+    CompareTarget,
     Delete,
     KeyRange,
     KeyValue,
@@ -42,6 +43,7 @@ from quorate.store.model import (
     PutResult,
     Range,
     RangeResult,
+    Relation,
     Revision,
     SortTarget,
     Txn,
@@ -138,7 +140,7 @@ def joining_if_free(name: bytes, key: bytes, lease: int, value: bytes) -> Txn:
     """Join only if nobody is in the queue; `succeeded` tells, and then the result's revision is the
     token.
     """
-    nobody = Compare.create_revision(queue_of(name), "=", 0)
+    nobody = Compare(queue_of(name), CompareTarget.CREATE, Relation.EQUAL, 0)
     return Txn((nobody,), (Put(key, value, lease),))
 
 

@@ -106,6 +106,70 @@ async def test_a_wait_outlives_its_connection() -> None:
         assert await waiting == released_at
 
 
+async def test_who_waits_for_a_future_is_told_that_it_is_next() -> None:
+    async with served() as (store, remote):
+        for asked in (remote, store):  # over the network, and in the process
+            first, second, third = [await joined(asked) for _ in range(3)]
+            told = [queue_waits.told_first(asked, place) for place in (second, third)]
+            await watchers_at(store, 2)
+            await contention.leave(asked, first)
+            assert told[0] is not None
+            assert await told[0] is True
+            assert told[1] is not None
+            assert not told[1].done()
+            await asked.revoke(third.lease)
+            await contention.leave(asked, second)
+            assert await told[1] is False  # it is gone, which `wait_first` says
+
+
+async def test_a_future_that_is_cancelled_gives_the_wait_up() -> None:
+    async with served() as (store, remote):
+        _, second = await joined(remote), await joined(remote)
+        for asked in (remote, store):
+            told = queue_waits.told_first(asked, second)
+            await watchers_at(store, 1)
+            assert told is not None
+            assert told.cancel()
+            await watchers_at(store, 0)
+            assert not told.cancel()
+
+
+async def test_who_waits_for_a_future_must_ask_after_the_connection_was_lost() -> None:
+    async with served() as (store, remote):
+        first, second = await joined(remote), await joined(remote)
+        told = queue_waits.told_first(remote, second)
+        await watchers_at(store, 1)
+        remote.hang_up("for the test")
+        assert told is not None
+        assert await told is False
+        assert queue_waits.told_first(remote, second) is None  # there is no connection
+        released_at = await contention.leave(store, first)
+        assert await contention.wait_first(remote, second) == released_at
+
+
+async def test_a_queue_is_known_again_to_who_comes_after_it_was_left() -> None:
+    async with open_embedded("memory:") as store:
+        first, second = await joined(store), await joined(store)
+        told = queue_waits.told_first(store, second)
+        await watchers_at(store, 1)
+        third = await joined(store)
+        after = queue_waits.told_first(store, third)
+        await watchers_at(store, 2)
+        # Out of order, and the first comes again, behind the others.
+        await store.revoke(second.lease)
+        await contention.leave(store, first)
+        assert told is not None
+        assert await told is False
+        assert after is not None
+        assert await after is True
+        fourth = await contention.join(store, NAME, first.lease)
+        last = queue_waits.told_first(store, fourth)
+        await watchers_at(store, 1)
+        assert last is not None
+        await contention.leave(store, third)
+        assert await last is True
+
+
 async def test_who_comes_when_the_server_has_enough_of_them_watches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from quorate.store.api import Store
 from quorate.wire.etcd.rpc import ResponseHeader
+from quorate.wire.protobuf.primitives import int64
 
 __all__ = ["Headers", "Identity"]
 
 # Field 1, a message, in every response that has a header; of four varints, so one byte has its length.
 _HEADER_TAG = b"\x0a"
+_REVISION_TAG = b"\x18"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ class Headers:
         Only the revision is new, and for reads mostly not even that: with the header encoded anew each
         time, a put took 1.2 us to encode instead of 0.6.
         """
-        if revision != self._last_revision:
-            header = self._who + ResponseHeader(revision=revision).encode() + self._whose_term
+        if revision != self._last_revision:  # (which is never 0: that would not be written)
+            header = self._who + _REVISION_TAG + int64(revision) + self._whose_term
             self._last = _HEADER_TAG + len(header).to_bytes(1, "big") + header
             self._last_revision = revision
         return self._last
