@@ -219,7 +219,7 @@ class Patience:
             raise InvalidRequest(f"timeout is {timeout}. Give seconds, 0 or more, or None: no limit.")
         self.timeout = math.inf if timeout is None else timeout
         self._clock = clock
-        self._deadline = clock.now() + self.timeout
+        self._deadline = math.inf if timeout is None else clock.now() + timeout
 
     @property
     def left(self) -> float | None:
