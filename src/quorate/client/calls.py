@@ -142,7 +142,8 @@ class StreamCall:
     """A call with any number of messages in both directions.
 
     `send` waits while the server takes nothing; `receive` gives the next message, and raises what the
-    call ended with, again and again.  One task may wait in each.
+    call ended with, again and again.  One task may wait in each.  Who would rather be called with each
+    message says so with `listen`; `receive` then only tells the end.
     """
 
     # What may wait for the server to take it before `send` waits.
@@ -156,6 +157,7 @@ class StreamCall:
         self._messages: deque[bytes] = deque()
         self._untaken = 0  # flow-controlled bytes that `_messages` came in
         self._ended: QuorateError | None = None
+        self._listener: Callable[[bytes], None] | None = None
         self._arrived: asyncio.Future[None] | None = None
         self._drained: asyncio.Future[None] | None = None
 
@@ -190,6 +192,14 @@ class StreamCall:
     def finish_sending(self) -> None:
         if self._ended is None:
             self._channel.half_close(self.stream_id)
+
+    def listen(self, listener: Callable[[bytes], None]) -> None:
+        """Call it with each message that comes from now on, in the turn in which it comes.
+
+        It must not raise; whatever it is told after it cancelled the call is not for it.
+        """
+        assert not self._messages, "what came before would be told after what comes now"
+        self._listener = listener
 
     def receive(self) -> Coroutine[Any, Any, bytes]:
         """The next message.  A call that ended well raises GrpcError(OK)."""
@@ -235,12 +245,15 @@ class StreamCall:
                 self._channel.consumed(self.stream_id, flow_bytes)
                 self.fail(AnswerUnreadable(error.message))
                 return False
-        if messages:
+        if self._listener is not None or not messages:
+            self._channel.consumed(self.stream_id, flow_bytes)
+        if self._listener is not None:
+            for message in messages:
+                self._listener(message)
+        elif messages:
             self._untaken += flow_bytes
             self._messages.extend(messages)
             _wake(self._arrived)
-        else:
-            self._channel.consumed(self.stream_id, flow_bytes)
         return True
 
     def on_status(self, trailers: HeaderBlock) -> None:

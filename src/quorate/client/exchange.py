@@ -258,7 +258,9 @@ class Channel:
 
     def consumed(self, stream_id: int, flow_bytes: int) -> None:
         self._http.consumed(stream_id, flow_bytes)
-        self._flush_soon()
+        # Half a window has to be used up before there is anything to say about it.
+        if self._http.has_data_to_send:
+            self._flush_soon()
 
     def abandon(self, stream_id: int) -> None:
         self._streams.pop(stream_id, None)
