@@ -4,6 +4,7 @@ Invariants
     * `received` is the revision up to which everything is in the buffer or delivered.  A watch that is
       made anew, after a lost connection or a pause, goes on right behind it: no gap, nothing twice.
     * A batch is a whole revision.  Servers put several into one message, or one into several fragments.
+    * Who follows has no buffer: every revision is handed over in the turn in which it comes.
     * The buffer is bounded.  When it is full the watch is given up at the server, so that nobody else
       waits for this consumer, and made anew from history when the consumer has caught up.
 """
@@ -12,12 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quorate.client.translate import by_revision, watch_request
-from quorate.errors import InvalidRequest, QuorateError, StoreClosed
+from quorate.errors import InvalidRequest, StoreClosed
 from quorate.store.model import Event, EventKind, KeyRange, Keys, Revision, WatchBatch
 from quorate.store.rules import as_range
 from quorate.wire.etcd import rpc
@@ -58,7 +59,8 @@ class RemoteWatch:
         self._proof: tuple[int, int] | None = (
             None  # once the first is received, all up to the second is
         )
-        self._error: QuorateError | None = None
+        self._told: Callable[[int, Sequence[Event]], None] | None = None
+        self._error: Exception | None = None
         self._news = asyncio.Event()
         self._entered: asyncio.Future[None] | None = None
         # Of the hub: the number the server gave it, which of its creations counts, whether it rests.
@@ -128,6 +130,20 @@ class RemoteWatch:
         self._expect_batch()
         return batch
 
+    async def follow(self, told: Callable[[int, Sequence[Event]], None]) -> None:
+        """Instead of iterating: call `told` with each revision and its events, as they come.
+
+        Raises what the watch ended with, among it what `told` raised.
+        """
+        while self._buffer:  # since it was entered
+            batch = await self.__anext__()
+            told(batch.revision, batch.events)
+        self._told = told
+        while self._error is None:
+            self._news.clear()
+            await self._news.wait()
+        raise self._error
+
     # -- for the hub --------------------------------------------------------------------------
 
     def request(self) -> rpc.WatchCreateRequest:
@@ -148,8 +164,7 @@ class RemoteWatch:
     def on_events(self, told: list[Event], *, fragment: bool) -> None:
         """`fragment`: of the last revision there may be more to come."""
         if len(told) == 1 and not fragment and self._open is None:  # nearly always
-            self._open = (told[0].kv.mod_revision, told)
-            self._take_open()
+            self._take(told[0].kv.mod_revision, told)
             return
         for revision, events in by_revision(told):
             if self._open is not None and self._open[0] == revision:
@@ -169,7 +184,10 @@ class RemoteWatch:
         self.received = max(self.received, revision)
         if self.wants_progress:
             self.wants_progress = False
-            self._put(WatchBatch(Revision(self.received)))
+            if self._told is None:
+                self._put(WatchBatch(Revision(self.received)))
+            else:
+                self._tell(self.received, ())
         elif not self._buffer:
             self._revision = self.received
 
@@ -185,7 +203,7 @@ class RemoteWatch:
         wanted = self._puts if event.kind is EventKind.PUT else self._deletes
         return wanted and self._range.contains(event.kv.key)
 
-    def fail(self, error: QuorateError) -> None:
+    def fail(self, error: Exception) -> None:
         """End it: what is in the buffer can still be read, then comes the error."""
         if self._error is None:
             self._error = error
@@ -205,10 +223,16 @@ class RemoteWatch:
             return
         revision, events = self._open
         self._open = None
+        self._take(revision, events)
+
+    def _take(self, revision: int, events: list[Event]) -> None:
         if revision <= self.received:
             return
         self.received = revision
-        self._put(WatchBatch(Revision(revision), tuple(events)))
+        if self._told is None:
+            self._put(WatchBatch(Revision(revision), tuple(events)))
+        else:
+            self._tell(revision, events)
         if self._proof is not None and revision >= self._proof[0]:
             self.on_proof(self._proof[1], owed=self._proof[0])
 
@@ -222,6 +246,15 @@ class RemoteWatch:
             or self._buffered_bytes >= self._hub.buffer_bytes_max
         ):
             self._hub.rest(self)
+
+    def _tell(self, revision: int, events: Sequence[Event]) -> None:
+        assert self._told is not None
+        self._revision = revision
+        try:
+            self._told(revision, events)
+        except Exception as error:  # noqa: BLE001 (of the watch's consumer, who hears of it in `follow`)
+            self._hub.leave(self)
+            self.fail(error)
 
     def _has_caught_up(self) -> bool:
         return (

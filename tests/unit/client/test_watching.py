@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -13,7 +14,7 @@ from quorate.client.translate import events_of
 from quorate.client.watch_hub import WatchHub, tells_the_truth
 from quorate.client.watching import RemoteWatch
 from quorate.errors import Compacted, InvalidRequest
-from quorate.store.model import KeyRange, WatchBatch
+from quorate.store.model import Event, KeyRange, WatchBatch
 from quorate.wire.etcd import kv as wire_kv
 from quorate.wire.etcd import rpc
 from tests.support.asking import take
@@ -230,3 +231,53 @@ async def test_a_watch_is_entered_once() -> None:
     watch = await _watch(_Hub())
     with pytest.raises(InvalidRequest):
         await watch.__aenter__()
+
+
+# -- followed, not iterated
+
+
+class _Following:
+    """A consumer that is called."""
+
+    def __init__(self, watch: RemoteWatch) -> None:
+        self.told: list[tuple[int, int]] = []
+        self.breaks_at = 0
+        self.task = asyncio.create_task(watch.follow(self._on_revision))
+
+    def _on_revision(self, revision: int, events: Sequence[Event]) -> None:
+        if revision == self.breaks_at:
+            raise ValueError(revision)
+        self.told.append((revision, len(events)))
+
+
+async def test_who_follows_is_called_with_each_revision_as_it_comes() -> None:
+    hub = _Hub(events_max=2)
+    watch = await _watch(hub)
+    _tell(watch, _response(2))  # before it is followed
+    following = _Following(watch)
+    await asyncio.sleep(0)
+    assert following.told == [(2, 1)]
+    _tell(watch, _response(2, 3, 3, 3, 4))
+    assert following.told == [(2, 1), (3, 3), (4, 1)]
+    _tell(watch, _response(6, 6, fragment=True))
+    _tell(watch, _response(6))
+    watch.on_progress(9)
+    watch.request_progress()
+    watch.on_progress(10)
+    assert following.told[3:] == [(6, 3), (10, 0)]
+    assert (watch.revision, watch.request().start_revision) == (10, 11)
+    assert not hub.resting, "there is no buffer to be full"
+    watch.fail(Compacted(wanted=11, oldest=20))
+    with pytest.raises(Compacted):
+        await following.task
+
+
+async def test_what_a_follower_raises_ends_the_watch() -> None:
+    watch = await _watch(_Hub())
+    following = _Following(watch)
+    following.breaks_at = 3
+    await asyncio.sleep(0)
+    _tell(watch, _response(2, 3))
+    with pytest.raises(ValueError, match="3"):
+        await following.task
+    assert following.told == [(2, 1)]

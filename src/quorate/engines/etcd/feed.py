@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from quorate.client.remote import RemoteStore
 from quorate.client.watching import RemoteWatch
@@ -24,7 +24,7 @@ from quorate.clock import Clock
 from quorate.engines.etcd.prefix import Prefix
 from quorate.engines.etcd.replica import Reached, Replica
 from quorate.errors import Compacted, QuorateError, StoreClosed, Unavailable
-from quorate.store.model import KeyRange, KeyValue, Revision
+from quorate.store.model import Event, KeyRange, KeyValue, Revision
 
 __all__ = ["Feed"]
 
@@ -37,8 +37,6 @@ _REPORT_KEYS = 50_000
 # How long a revision may be awaited before the watch is asked whether it is past it already.
 _NUDGE_S = 0.1
 _AGAIN_S = 0.5
-# After so many revisions others get their turn.
-_APPLY_MAX = 200
 
 
 class Feed:
@@ -145,19 +143,17 @@ class Feed:
         self._lost(replaced)
 
     async def _follow(self) -> None:
-        replica, changes_of = self._replica, self._prefix.changes
-        watch = self._remote.watch(self._prefix.everything, after=replica.revision)
+        watch = self._remote.watch(self._prefix.everything, after=self._replica.revision)
         async with watch:
             self._watch = watch
-            applied = 0
             try:
-                async for batch in watch:
-                    replica.apply(batch.revision, changes_of(batch.events))
-                    applied += 1
-                    if applied % _APPLY_MAX == 0:
-                        await asyncio.sleep(0)
+                await watch.follow(self._apply)
             finally:
                 self._watch = None
+
+    def _apply(self, revision: int, events: Sequence[Event]) -> None:
+        if not self._replaced:
+            self._replica.apply(revision, self._prefix.changes(events))
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
