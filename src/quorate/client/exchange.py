@@ -56,6 +56,10 @@ _TICK_S = 0.05
 # With streams only there is nothing but silence to look for.
 _SLOW_TICK_S = 1.0
 _TICKS_IN_SILENCE_MIN = 3
+# How long an answer to the server's PING waits.  To learn what the line takes, grpc-go sends one with
+# the first data that comes after the last was answered.  Answered at once, that is one for each call of
+# who has one call at a time, and a wake-up and a write more for both sides.
+_PING_ANSWER_S = 0.05
 
 
 class Channel:
@@ -72,6 +76,7 @@ class Channel:
         self._scheme = "https" if secure else "http"
         self._loop = asyncio.get_running_loop()
         self._http = Connection(client_side=True, limits=Http2Limits())
+        self._http.keeps_pings = True
         self._transport: asyncio.Transport | None = None
         self._ready: asyncio.Future[None] = self._loop.create_future()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -84,6 +89,7 @@ class Channel:
         self._heads: dict[tuple[str, float | None, str | None], bytes] = {}
         self._paused = False
         self._flushing = False
+        self._answering = False
         self._unflushed: list[UnaryCall] = []  # sent by us, and not yet handed to the transport
         self._timer: asyncio.TimerHandle | None = None
         self._tick_at = 0.0  # when it is due
@@ -372,6 +378,14 @@ class Channel:
             self._admit()
         if self._http.has_data_to_send:
             self._flush_soon()
+        if self._http.pings and not self._answering:
+            self._answering = True
+            self._loop.call_later(_PING_ANSWER_S, self._answer_pings)
+
+    def _answer_pings(self) -> None:
+        self._answering = False
+        self._http.answer_pings()
+        self._flush_soon()
 
     def eof_received(self) -> bool:
         return False  # the transport closes itself

@@ -9,6 +9,7 @@ import pytest
 from quorate.client.channel import Channel, ChannelOptions
 from quorate.client.losses import CallLost
 from quorate.client.urls import Address
+from tests.unit.wire.http2.peer import ACK, ping, settings
 
 
 class _Wire(asyncio.Transport):
@@ -17,10 +18,14 @@ class _Wire(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.broken = False
+        self.written = b""
+        self.written_more = asyncio.Event()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         if self.broken:
             raise RuntimeError("the handler is closed")
+        self.written += data
+        self.written_more.set()
 
     def is_closing(self) -> bool:
         return False
@@ -39,3 +44,13 @@ async def test_call_that_cannot_be_written_is_lost_and_did_not_leave() -> None:
     assert (caught.value.left, channel.usable) == (False, False)
     with pytest.raises(CallLost):
         channel.stream("/a/b")
+
+
+async def test_pings_of_the_server_are_answered_soon() -> None:
+    channel, wire = Channel(Address("h"), ChannelOptions(), secure=False), _Wire()
+    channel.connection_made(wire)
+    channel.data_received(settings() + ping(b"12345678"))
+    async with asyncio.timeout(10):
+        while not wire.written.endswith(ping(b"12345678", ACK)):
+            await wire.written_more.wait()
+            wire.written_more.clear()

@@ -40,6 +40,8 @@ _HEADER_TABLE_DEFAULT: Final = 4_096
 _SETTINGS_BYTES_PER_COST: Final = 64
 # A change of INITIAL_WINDOW_SIZE touches every stream: it costs as much as one frame per so many.
 _STREAMS_PER_COST: Final = 16
+# Pings that may be kept; more are answered at once.
+_PINGS_MAX: Final = 16
 
 
 class Control(Outgoing):
@@ -49,7 +51,7 @@ class Control(Outgoing):
         "_client_side", "_credit", "_credit_min", "_decoder", "_goaway_last", "_next_stream_id", "_now",
         "_opened_max", "_overhead", "_peer_goaway_last", "_peer_stream_max", "_peer_streams_max",
         "_receive_initial", "_receive_window", "_resets", "_send_initial", "_settings_unacked",
-        "_stream_credit_min", "_window_max",
+        "_stream_credit_min", "_window_max", "keeps_pings", "pings",
     )  # fmt: skip
 
     def __init__(self, *, client_side: bool, limits: Http2Limits) -> None:
@@ -57,6 +59,8 @@ class Control(Outgoing):
         self._client_side = client_side
         self._decoder = HeaderDecoder(limits, client_side=client_side)
         self._now = 0.0
+        self.keeps_pings = False
+        self.pings: list[bytes] = []
         self._resets = Budget(burst=limits.resets_burst, per_s=limits.resets_per_s, per_work=1)
         self._overhead = Budget(burst=limits.overhead_burst, per_s=limits.overhead_per_s, per_work=4)
         # Windows for what we receive.  Until our settings are acknowledged, the peer may count on the
@@ -102,6 +106,18 @@ class Control(Outgoing):
         assert len(data) == 8
         if not self._is_over:
             self._put_frame(FrameType.PING, 0, 0, data)
+
+    def answer_pings(self) -> None:
+        """Those that were kept, if `keeps_pings` says that the application answers them when it likes.
+
+        "PING responses SHOULD be given higher priority than any other frame" (6.7): for who measures a
+        line.  Who keeps them must answer soon all the same, since some ask in order to see whether
+        anybody is there.
+        """
+        if not self._is_over:
+            for data in self.pings:
+                self._put_control(FrameType.PING, _ACK, 0, data)
+        self.pings.clear()
 
     def goaway(self, code: int = ErrorCode.NO_ERROR, debug: bytes = b"") -> None:
         """Takes no new streams; those that run go on.  New ones are ignored: the peer knows from the
@@ -312,6 +328,8 @@ class Control(Outgoing):
         self._charge_overhead()
         if flags & _ACK:
             self._events.append(PingAcked(data[start:stop]))
+        elif self.keeps_pings and len(self.pings) < _PINGS_MAX:
+            self.pings.append(data[start:stop])
         else:
             self._put_control(FrameType.PING, _ACK, 0, data[start:stop])
 

@@ -397,3 +397,21 @@ def test_result_does_not_depend_on_how_bytes_are_cut() -> None:
         cut += by_byte.receive(bytes((byte,)), now=0.0)
     assert repr(cut) == repr(events)
     assert by_byte.data_to_send() == whole.data_to_send()
+
+
+def test_pings_that_are_kept_are_answered_when_the_application_says_so() -> None:
+    connection = client()
+    connection.keeps_pings = True
+    assert tell(connection, ping(b"1-------"), ping(b"2-------")) == []
+    assert not connection.has_data_to_send
+    connection.answer_pings()
+    acks = [Frame(FrameType.PING, ACK, 0, data) for data in (b"1-------", b"2-------")]
+    assert (sent(connection), connection.pings) == (acks, [])
+
+
+def test_more_pings_than_are_kept_are_answered_at_once() -> None:
+    connection = client()
+    connection.keeps_pings = True
+    tell(connection, *[ping()] * 20)
+    assert len(connection.pings) + len(sent(connection)) == 20
+    assert len(connection.pings) < 20
