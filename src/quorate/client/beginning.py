@@ -9,22 +9,20 @@ Measured, at 100 clients of a node's etcd face: 125 us of the node's processor f
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from quorate.client.asking import Asking
-from quorate.client.calls import OnAnswer
 from quorate.client.details import describe
 from quorate.client.faults import Reason, error_of, indeterminate, reason_of
-from quorate.client.losses import AnswerUnreadable, CallLost
+from quorate.client.losses import AnswerUnreadable, CallLost, NotApplied
 from quorate.client.quick import read_put, read_txn
-from quorate.client.translate import put_request, txn_payload
-from quorate.errors import ProtocolError, QuorateError, StoreClosed
+from quorate.client.translate import put_payload, txn_payload
+from quorate.errors import ProtocolError, StoreClosed
 from quorate.store.model import Put, PutResult, Txn, TxnResult
 from quorate.wire.grpc import GrpcError
 
-__all__ = ["Beginning", "NotApplied", "OnResult"]
+__all__ = ["Beginning", "OnResult"]
 
 _PUT = "/etcdserverpb.KV/Put"
 _TXN = "/etcdserverpb.KV/Txn"
@@ -32,16 +30,13 @@ _TXN = "/etcdserverpb.KV/Txn"
 OnResult: TypeAlias = Callable[[Any, BaseException | None], None]
 
 
-class NotApplied(QuorateError):
-    """The write did not happen, and may be asked for again."""
-
-
 class Beginning:
     """Begins writes on the connection there is."""
 
+    __slots__ = ("_asking",)
+
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._loop = asyncio.get_running_loop()
 
     def begin(self, op: Put | Txn, on_result: OnResult) -> bool:
         """Send it; `on_result` gets the result, `NotApplied`, or `Indeterminate`, after this returned.
@@ -53,7 +48,7 @@ class Beginning:
         if channel is None:
             return False
         if isinstance(op, Put):
-            path, payload = _PUT, put_request(op).encode()
+            path, payload = _PUT, put_payload(op)
         else:
             path, payload = _TXN, txn_payload(op)
         channel.begin(
@@ -61,26 +56,31 @@ class Beginning:
             payload,
             timeout_s=asking.timeout_s,
             token=asking.signing_in.token,
-            on_answer=_answered(op, on_result),
+            on_answer=_Begun(op, on_result).answered,
         )
         return True
 
 
-def _answered(op: Put | Txn, on_result: OnResult) -> OnAnswer:
-    def answered(answer: bytes | None, error: BaseException | None) -> None:
+class _Begun:
+    """A write that was sent, and who is told what became of it."""
+
+    __slots__ = ("_on_result", "_op")
+
+    def __init__(self, op: Put | Txn, on_result: OnResult) -> None:
+        self._op, self._on_result = op, on_result
+
+    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
         if answer is None:
             assert error is not None
-            on_result(None, _outcome(op, error))
+            self._on_result(None, _outcome(self._op, error))
             return
         result: PutResult | TxnResult
         try:
-            result = read_put(answer) if isinstance(op, Put) else read_txn(answer)
+            result = read_put(answer) if isinstance(self._op, Put) else read_txn(answer)
         except ProtocolError as broken:
-            on_result(None, indeterminate(describe(op), str(broken)))
+            self._on_result(None, indeterminate(describe(self._op), str(broken)))
             return
-        on_result(result, None)
-
-    return answered
+        self._on_result(result, None)
 
 
 def _outcome(op: Put | Txn, error: BaseException) -> BaseException:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quorate.errors import Unavailable
+from quorate.errors import QuorateError, Unavailable
 
-__all__ = ["AnswerUnreadable", "CallLost", "DeadlinePassed", "NotReached"]
+__all__ = ["AnswerUnreadable", "CallLost", "DeadlinePassed", "NotApplied", "NotReached"]
 
 
 class CallLost(Unavailable):
@@ -35,3 +35,7 @@ class AnswerUnreadable(CallLost):
 
     def __init__(self, cause: str) -> None:
         super().__init__(f"the answer cannot be used: {cause}", left=True)
+
+
+class NotApplied(QuorateError):
+    """The write did not happen, and may be asked for again."""

@@ -38,7 +38,7 @@ from quorate.client.translate import (
     delete_result,
     grant_result,
     lease_status,
-    put_request,
+    put_payload,
     range_request,
     revision_of,
     ttl_seconds,
@@ -210,7 +210,7 @@ class RemoteStore:
     async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
         op = Put(key, value, **options)
         check_put(op, self._limits)
-        answer = await self._ask(_PUT, put_request(op).encode(), Kind.WRITE, op)
+        answer = await self._ask(_PUT, put_payload(op), Kind.WRITE, op)
         return read_put(answer)
 
     async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:

@@ -49,7 +49,7 @@ __all__ = [
     "events_of",
     "grant_result",
     "lease_status",
-    "put_request",
+    "put_payload",
     "put_result",
     "range_request",
     "range_result",
@@ -139,15 +139,23 @@ def _upper(bound: int | None) -> int:
     return bound if bound > 0 else -1
 
 
-def put_request(op: Put) -> rpc.PutRequest:
-    return rpc.PutRequest(
-        key=op.key,
-        value=op.value,
-        lease=op.lease,
-        prev_kv=op.prev_kv,
-        ignore_value=op.ignore_value,
-        ignore_lease=op.ignore_lease,
-    )
+def put_payload(op: Put) -> bytes:
+    """A `PutRequest`, encoded.  Raises `InvalidRequest` for a number that it cannot have."""
+    key, value, lease = op.key, op.value, op.lease
+    parts: list[bytes] = []
+    if key:
+        parts += (b"\x0a", varint(len(key)), key)
+    if value:
+        parts += (b"\x12", varint(len(value)), value)
+    if lease:
+        parts += (b"\x18", int64(lease))
+    if op.prev_kv:
+        parts.append(b"\x20\x01")
+    if op.ignore_value:
+        parts.append(b"\x28\x01")
+    if op.ignore_lease:
+        parts.append(b"\x30\x01")
+    return b"".join(parts)
 
 
 def delete_request(op: Delete) -> rpc.DeleteRangeRequest:
@@ -185,25 +193,13 @@ def txn_payload(txn: Txn, *, depth: int = DEPTH_MAX) -> bytes:
 def _op(op: Op, depth: int) -> tuple[bytes, bytes]:
     match op:
         case Put():
-            return _PUT_OP, _put(op)
+            return _PUT_OP, put_payload(op)
         case Delete():
             return _DELETE_OP, _delete(op)
         case Range():
             return _RANGE_OP, range_request(op).encode()
         case Txn():
             return _TXN_OP, txn_payload(op, depth=depth - 2)
-
-
-def _put(op: Put) -> bytes:
-    if op.prev_kv or op.ignore_value or op.ignore_lease:
-        return put_request(op).encode()
-    key, value, lease = op.key, op.value, op.lease
-    body = b"\x0a" + varint(len(key)) + key if key else b""
-    if value:
-        body += b"\x12" + varint(len(value)) + value
-    if lease:
-        body += b"\x18" + int64(lease)
-    return body
 
 
 def _delete(op: Delete) -> bytes:

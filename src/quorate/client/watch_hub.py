@@ -226,9 +226,8 @@ class WatchHub:
             raise
 
     def _on_message(self, message: bytes) -> None:
-        stream = self._stream
-        if stream is None or stream.ended:
-            return  # it was given up, and this had come before
+        if self._unread is not None:
+            return  # the stream was given up, and this had come before
         self._heard = True
         try:
             quick = watch_events(message)
@@ -238,7 +237,8 @@ class WatchHub:
                 watched.on_events(quick[1], fragment=False)
         except Exception as error:  # noqa: BLE001 (told to the task, which knows what to do)
             self._unread = error
-            stream.cancel()
+            assert self._stream is not None
+            self._stream.cancel()
 
     async def _connect(self) -> Channel | None:
         try:

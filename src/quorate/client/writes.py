@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from quorate.client.beginning import NotApplied
+from quorate.client.losses import NotApplied
 from quorate.errors import QuorateError
 from quorate.store.api import Begins, Store
 from quorate.store.model import Txn, TxnResult

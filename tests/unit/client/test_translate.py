@@ -133,7 +133,22 @@ def test_a_transaction_is_written_as_its_message_is(txn: Txn) -> None:
     assert rpc.TxnRequest.decode(payload).encode() == payload
 
 
+@given(st.builds(Put, _KEY, st.binary(), _INT64, *[st.booleans()] * 3))
+def test_a_put_is_written_as_its_message_is(op: Put) -> None:
+    request = rpc.PutRequest(
+        key=op.key,
+        value=op.value,
+        lease=op.lease,
+        prev_kv=op.prev_kv,
+        ignore_value=op.ignore_value,
+        ignore_lease=op.ignore_lease,
+    )
+    assert translate.put_payload(op) == request.encode()
+
+
 def test_what_no_message_can_have_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="does not fit"):
+        translate.put_payload(Put(b"k", lease=2**63))
     for number in (2**63, -(2**63) - 1):
         with pytest.raises(InvalidRequest, match="does not fit"):
             translate.txn_payload(Txn((Compare.create_revision(b"k", "=", number),)))

@@ -19,16 +19,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable
 from typing import Unpack
 
-from quorate.client.beginning import NotApplied
 from quorate.client.remote import RemoteStore
 from quorate.client.watching import RemoteWatch
 from quorate.clock import Clock
 from quorate.engines.etcd.feed import Feed
 from quorate.engines.etcd.members import Members
+from quorate.engines.etcd.passing import Passing, applied_elsewhere
 from quorate.engines.etcd.prefix import Prefix
 from quorate.engines.etcd.replica import Reached, Replica
 from quorate.engines.etcd.serving import ASK_S, Serving
@@ -36,7 +35,6 @@ from quorate.engines.etcd.watching import EtcdWatch
 from quorate.errors import (
     Compacted,
     FutureRevision,
-    Indeterminate,
     KeyNotFound,
     StoreClosed,
     Unavailable,
@@ -122,7 +120,15 @@ class EtcdStore:
         self._ticking: asyncio.TimerHandle | None = None
         self._closed = False
         self._leases_count = 0
-        self._late: deque[tuple[float, Reached]] = deque()  # in the order of their deadlines
+        self._passing = Passing(
+            self.prefix,
+            self.replica,
+            send=remote.begin,
+            wait=self._when_reached,
+            ask_again=self._ask_again,
+            now=clock.now,
+            timeout_s=timeout_s,
+        )
         self._asking_again: set[asyncio.Task[None]] = set()
         self._serving.subscribe(lambda _: self._members.look_again())
 
@@ -302,49 +308,16 @@ class EtcdStore:
 
     def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
         """See `store.api.Begins`."""
-        outward: Put | Txn
         if isinstance(op, Put):
             check_put(op, self.limits)
-            outward = self.prefix.put(op)
-        else:
-            if not is_plain(op, self.limits) or not writes((op,)):
-                return False
-            outward = self.prefix.txn(op)
+        elif not is_plain(op, self.limits) or not writes((op,)):
+            return False
         self._check_serving()
+        return self._passing.begin(op, on_done)
 
-        def answered(result: PutResult | TxnResult | None, error: BaseException | None) -> None:
-            if result is None:
-                assert error is not None
-                if isinstance(error, NotApplied):
-                    self._ask_again(op, on_done)
-                else:
-                    on_done(None, error)
-            elif result.revision <= self.replica.revision:
-                on_done(self._inward(result), None)
-            else:
-                self._answer_later(result, on_done)
-
-        return self.remote.begin(outward, answered)
-
-    def _inward(self, result: PutResult | TxnResult) -> PutResult | TxnResult:
-        if isinstance(result, PutResult):
-            return self.prefix.put_result(result)
-        return self.prefix.txn_result(result)
-
-    def _answer_later(self, result: PutResult | TxnResult, on_done: OnDone) -> None:
-        """When the replica has it."""
-        revision = result.revision
+    def _when_reached(self, revision: int, reached: Reached) -> None:
         self._serving.note(revision)
-
-        def reached(error: BaseException | None) -> None:
-            if error is None:
-                on_done(self._inward(result), None)
-            else:
-                on_done(None, _applied_elsewhere(revision, error))
-
-        waiter = Reached(reached)
-        self._feed.when_reached(revision, waiter)
-        self._late.append((self.clock.now() + self._timeout_s, waiter))
+        self._feed.when_reached(revision, reached)
 
     def _ask_again(self, op: Put | Txn, on_done: OnDone) -> None:
         """The long way: it did not happen, and whether it can is to be found out, or why not."""
@@ -368,13 +341,6 @@ class EtcdStore:
         self._asking_again.add(task)
         task.add_done_callback(self._asking_again.discard)
 
-    def _give_up_late(self, now: float) -> None:
-        late = self._late
-        while late and (late[0][0] <= now or late[0][1].done()):
-            waiter = late.popleft()[1]
-            if not waiter.done():
-                waiter.set_exception(self._behind())
-
     async def compact(self, at: int) -> None:
         self._check_serving()
         await self.remote.compact(at)
@@ -387,7 +353,7 @@ class EtcdStore:
         try:
             await self.reach(revision)
         except Unavailable as error:
-            raise _applied_elsewhere(revision, error) from error
+            raise applied_elsewhere(revision, error) from error
 
     async def caught_up(self, revision: int) -> None:
         """Returns when the replica has a revision, however long that takes."""
@@ -451,7 +417,7 @@ class EtcdStore:
     def _tick(self) -> None:
         now = self.clock.now()
         self.replica.hub.tick(now=now)
-        self._give_up_late(now)
+        self._passing.give_up_late(now, self._behind)
         self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
 
     # -- for its parts, and told by them --------------------------------------------------------
@@ -500,10 +466,3 @@ class EtcdStore:
             f"this node is at revision {self.replica.revision} and the cluster at "
             f"{self._serving.newest}: it did not catch up within {self._timeout_s:g} s."
         )
-
-
-def _applied_elsewhere(revision: int, error: BaseException) -> Indeterminate:
-    return Indeterminate(
-        f"the cluster took it at revision {revision}, but this node has not caught up: {error} "
-        "Do not write it again."
-    )

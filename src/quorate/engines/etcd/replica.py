@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.revision_log import Changes
@@ -37,22 +37,16 @@ _TRIM_VERSIONS = 2048
 class Reached:
     """As much of a future as waiting for a revision needs, for who wants to be called."""
 
-    __slots__ = ("_done", "_on_reached")
-
-    def __init__(self, on_reached: Callable[[BaseException | None], None]) -> None:
-        self._on_reached = on_reached
-        self._done = False
+    __slots__ = ()
 
     def done(self) -> bool:
-        return self._done
+        raise NotImplementedError
 
     def set_result(self, _: None) -> None:
-        self._done = True
-        self._on_reached(None)
+        raise NotImplementedError
 
     def set_exception(self, error: BaseException) -> None:
-        self._done = True
-        self._on_reached(error)
+        raise NotImplementedError
 
 
 class Replica:
