@@ -1,10 +1,11 @@
 """The replica of the tree: what the store's records amount to, revision by revision.
 
     WatchBatch (one revision)  ->  Tree.apply  ->  changes, in the order in which they were made
+    a plain write of ours      ->  Tree.land   ->  its one change, as it was drafted
 
 Invariants
     * No IO, no clock: the tree is a function of the batches it was given.  Two nodes at the same zxid
-      have the same tree.
+      have the same tree.  What was drafted here is, once it lands, what its records would be read as.
     * A znode is in its parent's `children` exactly as long as it is in `nodes`.
     * Of a znode, `cversion` counts the changes below it: 2 x creates - children, in 32 bits.  So a
       child that goes with its session's lease is counted although nobody writes that down; that its
