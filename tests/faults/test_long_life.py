@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from quorate.engines.embedded.engine import EmbeddedStore
+from quorate.engines.embedded.jobs import Clean, Done, GiveBack, Job
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.retention import Retention
+from quorate.engines.embedded.writer import JournalWriter
 from quorate.engines.opening import open_embedded
 from quorate.errors import NoSpace
 from quorate.store.model import Alarm, Delete, KeyRange, Put, Txn
@@ -88,21 +90,28 @@ async def test_the_log_stays_bounded_under_load(writers: int, value_bytes: int, 
 
 @pytest.fixture
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What the journal did, in order: commits, and slices of clearing and of giving space back."""
-    done: list[str] = []
+    """What the writer was given, in order: commits, and slices of clearing and of giving space back."""
+    given: list[str] = []
 
-    def note(name: str) -> None:
-        original = getattr(Journal, name)
+    class NotingWriter(JournalWriter):
+        def __init__(
+            self,
+            journal: Journal,
+            loop: asyncio.AbstractEventLoop,
+            *,
+            failed: Callable[[BaseException], None],
+        ) -> None:
+            super().__init__(journal, loop, failed=failed)
+            submit = self.submit
 
-        def noted(journal: Journal, *arguments: object) -> object:
-            done.append(name)
-            return original(journal, *arguments)
+            def noted(job: Job, done: Done) -> None:
+                given.append({Clean: "clean", GiveBack: "give_back"}.get(type(job), "commit"))
+                submit(job, done)
 
-        monkeypatch.setattr(Journal, name, noted)
+            self.submit = noted  # type: ignore[assignment]
 
-    for name in ("commit", "clean", "give_back"):
-        note(name)
-    return done
+    monkeypatch.setattr("quorate.engines.opening.JournalWriter", NotingWriter)
+    return given
 
 
 @pytest.mark.timeout(600)

@@ -91,6 +91,14 @@ class CellFaces:
         else:
             self.cluster.resume(1, 2)
         self._until_all(is_serving=True)
+        # Who leads they learn a moment later, when they ask how the members are doing.
+        until(
+            lambda: (
+                len({node.store.health().leader for node in self.nodes} - {""}) == 1
+                and all(node.store.health().leader for node in self.nodes)
+            ),
+            "all nodes to know the leader",
+        )
 
     def _until_all(self, *, is_serving: bool) -> None:
         until(

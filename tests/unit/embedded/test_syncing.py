@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,3 +111,31 @@ def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
         thread.begin()
     with pytest.raises(TypeError):
         SyncThread("file", file)  # type: ignore[arg-type]
+
+
+_FORK = """
+import os, sys
+from quorate.engines.embedded._sync_thread import SyncThread
+
+thread = SyncThread(2, 2)
+child = os.fork()
+if not child:
+    try:
+        thread.begin()
+    except RuntimeError as error:
+        print(error)
+    del thread
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+thread.close()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
+def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_has_not() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _FORK], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.splitlines()[0].endswith("forked from")
+    assert done.stdout.splitlines()[-1] == "0"

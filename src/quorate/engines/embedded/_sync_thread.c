@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include <unistd.h>
 
 enum wish { NOTHING, SYNC, END };
@@ -27,6 +28,7 @@ typedef struct {
     pthread_cond_t wished;
     enum wish wish; /* under the mutex, as is all that follows */
     int is_running;
+    pid_t process;  /* that has the thread: one forked from it has none, nor anybody who unlocks the mutex */
     int file;       /* what is synced */
     int report;     /* the writing end of the pipe */
 } SyncThread;
@@ -97,6 +99,7 @@ static int sync_thread_init(SyncThread *self, PyObject *args, PyObject *kwargs)
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->wished, NULL);
     self->wish = NOTHING;
+    self->process = getpid();
     int error = start(self);
     if (error) {
         errno = error;
@@ -112,6 +115,8 @@ static void end(SyncThread *self)
     if (!self->is_running)
         return;
     self->is_running = 0;
+    if (self->process != getpid())
+        return;
     tell(self, END);
     Py_BEGIN_ALLOW_THREADS
     pthread_join(self->thread, NULL);
@@ -122,8 +127,9 @@ static void end(SyncThread *self)
 
 static PyObject *sync_thread_begin(SyncThread *self, PyObject *Py_UNUSED(nothing))
 {
-    if (!self->is_running) {
-        PyErr_SetString(PyExc_RuntimeError, "it has ended");
+    if (!self->is_running || self->process != getpid()) {
+        PyErr_SetString(PyExc_RuntimeError,
+                        "it has ended, or belongs to the process that this was forked from");
         return NULL;
     }
     tell(self, SYNC);
