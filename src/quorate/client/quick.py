@@ -22,6 +22,7 @@ from quorate.store.model import (
     TxnResult,
 )
 from quorate.wire.etcd import rpc
+from quorate.wire.protobuf.plain import NotPlain, plain_varint
 
 __all__ = [
     "put_revision", "range_result", "read_put", "read_range", "read_txn", "txn_result", "watch_events",
@@ -42,10 +43,6 @@ _RANGE_BYTES_MAX = 512
 
 # The cluster and the member of the header read last, as they are written: nearly always the same again.
 _ids = b""
-
-
-class _NotPlain(Exception):
-    """Left to those who read everything."""
 
 
 def read_put(data: bytes) -> PutResult:
@@ -70,7 +67,7 @@ def put_revision(data: bytes) -> int | None:
     """The revision of an answer that has a header and nothing else."""
     try:
         revision, pos = _header(data)
-    except (IndexError, _NotPlain):
+    except (IndexError, NotPlain):
         return None
     return revision if pos == len(data) else None
 
@@ -82,7 +79,7 @@ def range_result(data: bytes) -> RangeResult | None:
     try:
         revision, pos = _header(data)
         return _range(data, pos, len(data), Revision(revision))
-    except (IndexError, _NotPlain):
+    except (IndexError, NotPlain):
         return None
 
 
@@ -101,58 +98,58 @@ def txn_result(data: bytes) -> TxnResult | None:
         while pos < size:
             if data[pos] != _RESPONSE:
                 return None
-            length, pos = _varint(data, pos + 1)
+            length, pos = plain_varint(data, pos + 1)
             end = pos + length
             if end > size:
                 return None
             results.append(_op_result(data, pos, end, revision))
             pos = end
         return TxnResult(revision, succeeded, tuple(results))
-    except (IndexError, _NotPlain):
+    except (IndexError, NotPlain):
         return None
 
 
 def _op_result(data: bytes, pos: int, end: int, revision: Revision) -> OpResult:
     tag = data[pos]
-    length, pos = _varint(data, pos + 1)
+    length, pos = plain_varint(data, pos + 1)
     if pos + length != end:
-        raise _NotPlain
+        raise NotPlain
     if pos < end and data[pos] == _HEADER:  # of the same revision, or of none: see `translate`
         pos = _behind_header(data, pos)
     if tag == _PUT:
         if pos != end:
-            raise _NotPlain
+            raise NotPlain
         return PutResult(revision)
     if tag == _DELETE:
         deleted = 0
         if pos < end and data[pos] == _DELETED:
-            deleted, pos = _varint(data, pos + 1)
+            deleted, pos = plain_varint(data, pos + 1)
         if pos != end or deleted >= _INT64_END:
-            raise _NotPlain
+            raise NotPlain
         return DeleteResult(revision, deleted)
     if tag == _RANGE:
         return _range(data, pos, end, revision)
-    raise _NotPlain
+    raise NotPlain
 
 
 def _range(data: bytes, pos: int, end: int, revision: Revision) -> RangeResult:
     kvs: list[KeyValue] = []
     more, count = False, 0
     while pos < end and data[pos] == _KVS:
-        length, pos = _varint(data, pos + 1)
+        length, pos = plain_varint(data, pos + 1)
         if pos + length > end:
-            raise _NotPlain
+            raise NotPlain
         kvs.append(_key_value(data, pos, pos + length))
         pos += length
     if pos < end and data[pos] == _MORE:
         if data[pos + 1] != 1:
-            raise _NotPlain
+            raise NotPlain
         more = True
         pos += 2
     if pos < end and data[pos] == _COUNT:
-        count, pos = _varint(data, pos + 1)
+        count, pos = plain_varint(data, pos + 1)
     if pos != end or count >= _INT64_END:
-        raise _NotPlain
+        raise NotPlain
     return RangeResult(revision, tuple(kvs), count, more)
 
 
@@ -160,24 +157,24 @@ def _header(data: bytes) -> tuple[int, int]:
     """The revision of the header that a message begins with, and the position behind it."""
     global _ids  # noqa: PLW0603 (which says nothing about any answer but how its header begins)
     if data[0] != _HEADER or data[1] >= 0x80:
-        raise _NotPlain
+        raise NotPlain
     end = 2 + data[1]
     if end > len(data):
-        raise _NotPlain
+        raise NotPlain
     pos = 2 + len(_ids)
     if not data.startswith(_ids, 2) or data[pos] != _REVISION:
         pos = 2
         for tag in (_CLUSTER_ID, _MEMBER_ID):
             if data[pos] == tag:
-                pos = _varint(data, pos + 1)[1]
+                pos = plain_varint(data, pos + 1)[1]
         _ids = data[2:pos]
     if data[pos] != _REVISION:
-        raise _NotPlain
-    revision, pos = _varint(data, pos + 1)
+        raise NotPlain
+    revision, pos = plain_varint(data, pos + 1)
     if pos < end and data[pos] == _RAFT_TERM:
-        pos = _varint(data, pos + 1)[1]
+        pos = plain_varint(data, pos + 1)[1]
     if pos != end or revision >= _INT64_END:
-        raise _NotPlain
+        raise NotPlain
     return revision, pos
 
 
@@ -185,17 +182,17 @@ def _behind_header(data: bytes, pos: int) -> int:
     """The position behind a header of which nothing is wanted; it must be one all the same."""
     end = pos + 2 + data[pos + 1]
     if data[pos + 1] >= 0x80:
-        raise _NotPlain
+        raise NotPlain
     pos += 2
     last = 0
     while pos < end:
         tag = data[pos]
         if tag not in _HEADER_TAGS or tag <= last:
-            raise _NotPlain
+            raise NotPlain
         last = tag
-        pos = _varint(data, pos + 1)[1]
+        pos = plain_varint(data, pos + 1)[1]
     if pos != end:
-        raise _NotPlain
+        raise NotPlain
     return pos
 
 
@@ -213,14 +210,14 @@ def watch_events(data: bytes) -> tuple[int, list[Event]] | None:
             pos = 2 + data[1]
         watch_id = 0
         if data[pos] == _WATCH_ID:
-            watch_id, pos = _varint(data, pos + 1)
+            watch_id, pos = plain_varint(data, pos + 1)
             if watch_id >= _INT64_END:  # a negative number: news of all watches
                 return None
         events: list[Event] = []
         while pos < size:
             if data[pos] != _EVENT:
                 return None
-            length, pos = _varint(data, pos + 1)
+            length, pos = plain_varint(data, pos + 1)
             if pos + length > size:
                 return None
             event = _event(data, pos, pos + length)
@@ -229,7 +226,7 @@ def watch_events(data: bytes) -> tuple[int, list[Event]] | None:
             events.append(event)
             pos += length
         return (watch_id, events) if events else None
-    except (IndexError, _NotPlain):
+    except (IndexError, NotPlain):
         return None
 
 
@@ -242,7 +239,7 @@ def _event(data: bytes, pos: int, end: int) -> Event | None:
         pos += 2
     if data[pos] != _KV:
         return None
-    length, pos = _varint(data, pos + 1)
+    length, pos = plain_varint(data, pos + 1)
     if pos + length != end:  # a previous version comes behind it
         return None
     kv = _key_value(data, pos, end)
@@ -256,9 +253,9 @@ def _key_value(data: bytes, pos: int, end: int) -> KeyValue:
     while pos < end:
         tag = data[pos]
         if tag <= last:  # given twice, or out of order
-            raise _NotPlain
+            raise NotPlain
         last = tag
-        number, pos = _varint(data, pos + 1)
+        number, pos = plain_varint(data, pos + 1)
         if tag == _KEY:
             key = data[pos : pos + number]
             pos += number
@@ -266,7 +263,7 @@ def _key_value(data: bytes, pos: int, end: int) -> KeyValue:
             value = data[pos : pos + number]
             pos += number
         elif number >= _INT64_END:
-            raise _NotPlain
+            raise NotPlain
         elif tag == _MOD:
             mod = number
         elif tag == _CREATE:
@@ -276,24 +273,7 @@ def _key_value(data: bytes, pos: int, end: int) -> KeyValue:
         elif tag == _LEASE:
             lease = number
         else:
-            raise _NotPlain
+            raise NotPlain
     if pos != end:  # a length that leads out of it
-        raise _NotPlain
+        raise NotPlain
     return KeyValue(key, value, create, mod, version, lease)
-
-
-def _varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The number at a position, and the position behind it."""
-    byte = data[pos]
-    if byte < 0x80:
-        return byte, pos + 1
-    number, shift = byte & 0x7F, 7
-    while True:
-        pos += 1
-        byte = data[pos]
-        if byte < 0x80:
-            return number | byte << shift, pos + 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 63:
-            raise _NotPlain  # longer than any number that is sent

@@ -31,6 +31,7 @@ from quorate.store.model import (
     Txn,
     TxnResult,
 )
+from quorate.wire.protobuf.plain import NotPlain, plain_varint
 from quorate.wire.protobuf.primitives import int64
 
 __all__ = ["QuickTxns", "answer_of", "txn_of"]
@@ -47,10 +48,6 @@ _INT64_END = 1 << 63
 _RELATIONS = (Relation.EQUAL, Relation.GREATER, Relation.LESS, Relation.NOT_EQUAL)
 _TARGETS = (CompareTarget.VERSION, CompareTarget.CREATE, CompareTarget.MOD)
 _EVERYTHING_FROM = b"\0"
-
-
-class _NotPlain(Exception):
-    """Left to those who read everything."""
 
 
 class QuickTxns:
@@ -95,7 +92,7 @@ def txn_of(data: bytes, ops_max: int) -> Txn | None:
             if tag < last:
                 return None
             last = tag
-            length, pos = _varint(data, pos + 1)
+            length, pos = plain_varint(data, pos + 1)
             end = pos + length
             if end > size:
                 return None
@@ -108,7 +105,7 @@ def txn_of(data: bytes, ops_max: int) -> Txn | None:
             else:
                 return None
             pos = end
-    except (IndexError, _NotPlain):
+    except (IndexError, NotPlain):
         return None
     if len(compares) > ops_max or len(then) > ops_max or len(otherwise) > ops_max:
         return None
@@ -122,13 +119,13 @@ def _compare(data: bytes, pos: int, end: int) -> Compare:
     while pos < end:
         tag = data[pos]
         if tag <= last:
-            raise _NotPlain
+            raise NotPlain
         last = tag
         if tag == _RANGE_END:
             if data[pos + 1] != 0x04:
-                raise _NotPlain
+                raise NotPlain
             pos += 1
-        number, pos = _varint(data, pos + 1)
+        number, pos = plain_varint(data, pos + 1)
         if tag == _COMPARED_KEY:
             key = data[pos : pos + number]
             pos += number
@@ -142,9 +139,9 @@ def _compare(data: bytes, pos: int, end: int) -> Compare:
         elif tag == _VERSION + 8 * target and tag <= _MOD_REVISION and number < _INT64_END:
             operand = number
         else:
-            raise _NotPlain
+            raise NotPlain
     if pos != end or not key or relation > 3 or target > 2:
-        raise _NotPlain
+        raise NotPlain
     keys: Keys = key
     if range_end:
         keys = KeyRange(key, None if range_end == _EVERYTHING_FROM else range_end)
@@ -153,17 +150,17 @@ def _compare(data: bytes, pos: int, end: int) -> Compare:
 
 def _op(data: bytes, pos: int, end: int) -> Op:
     kind = data[pos]
-    length, pos = _varint(data, pos + 1)
+    length, pos = plain_varint(data, pos + 1)
     if pos + length != end:
-        raise _NotPlain
+        raise NotPlain
     key = value = b""
     lease = last = 0
     while pos < end:
         tag = data[pos]
         if tag <= last or (tag != _KEY and kind == _DELETE):
-            raise _NotPlain
+            raise NotPlain
         last = tag
-        number, pos = _varint(data, pos + 1)
+        number, pos = plain_varint(data, pos + 1)
         if tag == _KEY:
             key = data[pos : pos + number]
             pos += number
@@ -173,31 +170,14 @@ def _op(data: bytes, pos: int, end: int) -> Op:
         elif tag == _LEASE and number < _INT64_END:
             lease = number
         else:
-            raise _NotPlain
+            raise NotPlain
     if pos != end or not key:  # a length that leads out of it, or a fault
-        raise _NotPlain
+        raise NotPlain
     if kind == _PUT:
         return Put(key, value, lease)
     if kind == _DELETE:
         return Delete(key)
-    raise _NotPlain
-
-
-def _varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The number at a position, and the position behind it."""
-    byte = data[pos]
-    if byte < 0x80:
-        return byte, pos + 1
-    number, shift = byte & 0x7F, 7
-    while True:
-        pos += 1
-        byte = data[pos]
-        if byte < 0x80:
-            return number | byte << shift, pos + 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 63:
-            raise _NotPlain
+    raise NotPlain
 
 
 # -- answers ---------------------------------------------------------------------------------
