@@ -75,6 +75,19 @@ async def test_node_that_is_cut_off_says_so_and_resumes(
     assert told == [False, True]
 
 
+async def test_status_is_told_as_far_as_it_is_known_when_the_cluster_does_not_answer(
+    near: EtcdStore, far: EtcdStore, proxy: TcpProxy
+) -> None:
+    """A node that comes up during an outage says how it is, and ended when that question failed."""
+    written = await near.put(b"k", b"v")
+    await far.sync()
+    await proxy.refuse()
+    proxy.cut()
+    assert far.health().is_serving, "it has not noticed yet"
+    status = await far.status()
+    assert (status.revision, status.keys_count) == (written.revision, 1)
+
+
 async def test_watch_on_a_node_that_was_cut_off_misses_nothing(
     near: EtcdStore, far: EtcdStore, proxy: TcpProxy
 ) -> None:

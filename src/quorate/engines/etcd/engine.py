@@ -196,9 +196,15 @@ class EtcdStore:
         compact_revision = self.replica.state.compact_revision
         members = self._members
         if self._serving.is_serving:
-            self._leases_count = len(await self.remote.leases())
-            compact_revision = await self.remote.compact_revision()
-            members.note_status(await self.remote.server_status())
+            try:
+                self._leases_count = len(await self.remote.leases())
+                compact_revision = await self.remote.compact_revision()
+                members.note_status(await self.remote.server_status())
+            except StoreClosed:
+                raise
+            except Unavailable as error:
+                # An outage that was not noticed yet; then too it is told what is known here.
+                _log.info("how the cluster is doing is not known at the moment: %s", error)
         return StoreStatus(
             engine=f"etcd {members.version}",
             revision=Revision(self.replica.revision),
