@@ -79,8 +79,8 @@ _ROW_BYTES = 64 * 1024
 _STATEMENT_ROWS = 128
 # Shared rows that are written anew in one go: they can be large.
 _REWRITE_ROWS = 8
-# A commit that is not longer than this is in the log within half a millisecond (measured; a short one
-# takes 30 us).
+# A commit of this length is in the log in 0.2 to 0.3 ms, at the 99th percentile in 0.5; one version of
+# 100 bytes takes 23 us, a hundred take 74.
 _SHORT_BYTES = 128 * 1024
 _SHORT_VERSIONS = 1024
 _SHORT_LEASES = 16
