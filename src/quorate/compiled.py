@@ -11,7 +11,13 @@ import importlib.util
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
-from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from importlib.machinery import (
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+)
 from types import ModuleType
 
 __all__ = ["is_compiled", "use_source"]
@@ -22,7 +28,8 @@ _EXAMPLE = "quorate.engines.embedded.state"  # they are compiled together, or no
 def is_compiled() -> bool:
     """Whether the hot modules of this process are, or would be, C extensions."""
     spec = importlib.util.find_spec(_EXAMPLE)
-    return spec is not None and not isinstance(spec.loader, SourceFileLoader)
+    # (Not by what it is not: pytest has a loader of its own for the source of plugins.)
+    return spec is not None and isinstance(spec.loader, ExtensionFileLoader)
 
 
 def use_source() -> None:
