@@ -162,6 +162,7 @@ def test_what_a_crash_left_beside_the_data_does_not_get_into_a_restore(
     asyncio.run(_make_backup(tmp_path / "other.db", backup))
     path.rename(tmp_path / "moved-away.db")
     assert Path(f"{path}-wal").exists()
+    assert Path(f"{path}-log").exists()
     # Refusing is as good as starting clean; mixing the two is not.
     with contextlib.suppress(DataError):
         restore(backup, path)

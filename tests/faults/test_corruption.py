@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import random
 import shutil
 import sqlite3
@@ -12,9 +13,10 @@ import msgspec
 import pytest
 
 from quorate.clock import ManualClock
+from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.doctor import examine
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.journal import Journal
 from quorate.engines.opening import open_embedded
 from quorate.errors import DataError, DataUnreadable, FormatUnknown
 from quorate.store.model import Delete, KeyRange, LeaseId, Put, Txn
@@ -238,38 +240,44 @@ async def test_an_unknown_format_is_refused_not_guessed_at(tmp_path: Path, rng: 
     assert not report.healthy
 
 
+@pytest.fixture
+def crashed(tmp_path: Path, rng: random.Random) -> tuple[Path, Ledger]:
+    """A store that was killed, all of its commits in the commit log still, and what it had told."""
+    path = tmp_path / "crashed" / "store.db"
+    # No compaction, so that every revision can be told, and nothing is put into the tables.
+    options = Options(
+        str(path),
+        seed=rng.getrandbits(32),
+        round=1,
+        tasks=1,
+        operations_max=60,
+        revisions_max=10_000,
+        compact=False,
+    )
+    with Child("workload", options) as child:
+        child.hear(rng.randint(150, 300))
+        child.kill()
+        child.check_killed()
+    return path, Ledger(child.reports)
+
+
 @pytest.mark.timeout(900)
-def test_a_torn_log_leaves_a_prefix(tmp_path: Path, rng: random.Random) -> None:
+def test_a_torn_log_leaves_a_prefix(
+    crashed: tuple[Path, Ledger], tmp_path: Path, rng: random.Random
+) -> None:
     """Cut or garble the log where a crash may have torn it: the store is as it was at some revision."""
-    for number in range(rounds(2, 12)):
-        path = tmp_path / f"store-{number}" / "store.db"
-        # Fewer commits than a checkpoint takes: everything is still in the log.  No compaction, so
-        # that every revision can be told.
-        options = Options(
-            str(path),
-            seed=rng.getrandbits(32),
-            round=1,
-            tasks=1,
-            operations_max=60,
-            revisions_max=10_000,
-            compact=False,
-        )
-        with Child("workload", options) as child:
-            child.hear(rng.randint(150, 300))
-            child.kill()
-            child.check_killed()
-        log = Path(f"{path}-wal").read_bytes()
-        for attempt in range(rounds(12, 60)):
-            torn = tmp_path / f"torn-{number}-{attempt}" / "store.db"
-            shutil.copytree(path.parent, torn.parent)
-            Path(f"{torn}-wal").write_bytes(_tear(log, rng))
-            asyncio.run(_check_prefix(torn, Ledger(child.reports)))
-            shutil.rmtree(torn.parent)
+    path, ledger = crashed
+    log = Path(f"{path}-log").read_bytes()
+    for attempt in range(rounds(24, 600)):
+        torn = tmp_path / f"torn-{attempt}" / "store.db"
+        shutil.copytree(path.parent, torn.parent)
+        Path(f"{torn}-log").write_bytes(_tear(log, rng))
+        asyncio.run(_check_prefix(torn, copy.deepcopy(ledger)))
+        shutil.rmtree(torn.parent)
 
 
 def _tear(log: bytes, rng: random.Random) -> bytes:
-    # What made the store was synced before it was opened: the first page images stay.
-    at = rng.randrange(min(len(log), 50_000), len(log)) if len(log) > 50_000 else len(log)
+    at = rng.randrange(len(log.rstrip(b"\0")))
     match rng.randrange(3):
         case 0:
             return log[:at]
@@ -277,6 +285,34 @@ def _tear(log: bytes, rng: random.Random) -> bytes:
             return log[:at] + bytes(len(log) - at)
         case _:
             return log[:at] + rng.randbytes(len(log) - at)
+
+
+@pytest.mark.timeout(900)
+def test_a_log_that_is_damaged_within_is_refused(
+    crashed: tuple[Path, Ledger], tmp_path: Path, rng: random.Random
+) -> None:
+    """What follows shows that what is damaged was acknowledged: it is not passed over."""
+    path, ledger = crashed
+    log = Path(f"{path}-log").read_bytes()
+    verdicts = {"refused": 0, "prefix": 0}
+    for attempt in range(rounds(24, 600)):
+        damaged = tmp_path / f"damaged-{attempt}" / "store.db"
+        shutil.copytree(path.parent, damaged.parent)
+        at = rng.randrange(len(log.rstrip(b"\0")))
+        size = rng.choice([1, 16, 512])
+        garbled = bytes(byte ^ rng.randint(1, 255) for byte in log[at : at + size])
+        Path(f"{damaged}-log").write_bytes(log[:at] + garbled + log[at + size :])
+        try:
+            asyncio.run(_check_prefix(damaged, copy.deepcopy(ledger)))
+        except DataUnreadable as error:
+            assert f"{damaged}-log" in str(error)
+            assert not examine(damaged).healthy
+            verdicts["refused"] += 1
+        else:  # it was in the last commit, which may not have been acknowledged
+            verdicts["prefix"] += 1
+            assert at > len(log.rstrip(b"\0")) - 10_000
+        shutil.rmtree(damaged.parent)
+    assert verdicts["refused"] > verdicts["prefix"]
 
 
 async def _check_prefix(path: Path, ledger: Ledger) -> None:

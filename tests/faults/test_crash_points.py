@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.engines.embedded import log_length
 from quorate.engines.opening import open_embedded
 from tests.faults.child import Child
 from tests.faults.judge import Judge
@@ -45,8 +46,8 @@ def test_a_store_killed_while_it_is_made_can_be_opened(
             round=1,
             tasks=1,
             operations_max=8,
-            # With it, all of these points are in the opening.
             lengthen_log=point % 2 == 0,
+            log_half_bytes=2000,
         )
         child = _run_up_to(point, strace, tmp_path / "strace.log", options)
         try:
@@ -79,6 +80,7 @@ def test_a_store_killed_at_any_system_call_loses_nothing(
             operations_max=rng.choice([5, 20]),
             revisions_max=50,
             lengthen_log=False,
+            log_half_bytes=rng.choice([2000, log_length.HALF_BYTES]),
         )
         second = _run_up_to(point, strace, tmp_path / "strace.log", again)
         try:

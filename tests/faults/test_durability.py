@@ -21,21 +21,22 @@ pytestmark = pytest.mark.faults
 
 
 class _Disk:
-    """Whose syncs do not begin while it is held."""
+    """Whose writes do not begin while it is held."""
 
     def __init__(self) -> None:
         self._sync: FileSync
-        self._is_held = self._is_begun = False
+        self._is_held = False
+        self._begun: tuple[bytes, int] | None = None
 
     def file_sync(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> FileSync:
         self._sync = file_sync(file, loop, on_synced)
         return self
 
-    def begin(self) -> None:
+    def begin(self, data: bytes, offset: int, /) -> None:
         if self._is_held:
-            self._is_begun = True
+            self._begun = (data, offset)
         else:
-            self._sync.begin()
+            self._sync.begin(data, offset)
 
     def close(self) -> None:
         self._sync.close()
@@ -45,9 +46,9 @@ class _Disk:
 
     def release(self) -> None:
         self._is_held = False
-        if self._is_begun:
-            self._is_begun = False
-            self._sync.begin()
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            self._sync.begin(*begun)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.engines.embedded import log_length
 from tests.faults.after_failure import check_after_failure, notes
 from tests.faults.child import Child
 from tests.faults.judge import Judge
@@ -19,8 +20,8 @@ from tests.faults.until_failure import Options
 
 pytestmark = pytest.mark.faults
 
-# A checkpoint comes after this many commits; its syncs, of the log and of the file, are others.
-_CHECKPOINT = 1000
+# After so many commits they are put into the tables; the syncs of that are another thread's.
+_FOLD = 4096
 # The first syncs are those of the new log, of its directory (SQLite lets that one fail) and of the
 # leases that the child needs.
 _FIRST = 10
@@ -33,8 +34,8 @@ def _prepared(path: Path) -> Path:
 
 
 def _moments(rng: random.Random) -> list[int]:
-    near_checkpoint = [rng.randint(_CHECKPOINT - 4, _CHECKPOINT + 8) for _ in range(rounds(1, 12))]
-    return [*(rng.randint(_FIRST, 30) for _ in range(rounds(1, 15))), *near_checkpoint]
+    near_fold = [rng.randint(_FOLD - 4, _FOLD + 8) for _ in range(rounds(0, 12))]
+    return [*(rng.randint(_FIRST, 30) for _ in range(rounds(2, 15))), *near_fold]
 
 
 @pytest.mark.timeout(900)
@@ -58,17 +59,47 @@ def test_a_sync_that_fails_is_never_tried_again(
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("repeated", [False, True], ids=["once", "from then on"])
+def test_commits_that_cannot_be_put_into_the_tables_stop_writing(
+    tmp_path: Path, strace: str, rng: random.Random, repeated: bool
+) -> None:
+    for number in range(rounds(1, 12)):
+        path = _prepared(tmp_path / f"store-{number}.db")
+        inject = f"error=EIO:when={rng.randint(8, 25)}{'+' if repeated else ''}"
+        tables = (path, Path(f"{path}-wal"))
+        log = tmp_path / f"strace-{number}.log"
+        trace = Trace(strace, log, calls=SYNCS, inject=inject, only=tables)
+        options = Options(str(path), writers=4, value_bytes=10, log_half_bytes=5000)
+        with Child("until_failure", options, under=trace.command) as child:
+            child.wait_for_note("asked")
+            check_after_failure(child.reports)
+            assert _syncs_after_failure(trace, path) == [], "it synced again"
+            child.tell("close")
+            child.wait_for(Closed)
+            child.end()
+        assert any(call["result"] == "-1" for call in trace.calls()), "nothing failed"
+        # All that was acknowledged is in the commit log.
+        asyncio.run(Judge().judge(path, child.reports, rng))
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
 def test_a_write_that_fails_is_the_last(
     tmp_path: Path, strace: str, rng: random.Random, error: str
 ) -> None:
     for number in range(rounds(1, 12)):
         path = _prepared(tmp_path / f"store-{number}.db")
-        # Two writes a commit at least; 2000 and more are those of the checkpoint.
-        moment = rng.choice([rng.randint(30, 60), rng.randint(2000, 2060)]) if LONG else 40
-        inject = f"error={error}:when={moment}+"
+        # One write a commit; those into the tables are another thread's.
+        inject = f"error={error}:when={rng.randint(30, 60)}+"
         trace = Trace(strace, tmp_path / f"strace-{number}.log", calls="pwrite64", inject=inject)
-        options = Options(str(path), writers=rng.choice([1, 4]), value_bytes=10, lengthen_log=False)
+        half_bytes = rng.choice([4000, log_length.HALF_BYTES]) if LONG else 4000
+        options = Options(
+            str(path),
+            writers=rng.choice([1, 4]),
+            value_bytes=10,
+            lengthen_log=False,
+            log_half_bytes=half_bytes,
+        )
         with Child("until_failure", options, under=trace.command) as child:
             child.wait_for_note("asked")
             check_after_failure(child.reports)
@@ -115,16 +146,18 @@ def test_reads_and_events_on_a_slow_disk(tmp_path: Path, strace: str) -> None:
 
 
 def test_the_loop_never_waits_for_a_sync(tmp_path: Path, strace: str) -> None:
-    """Not for that of a commit, nor for those that SQLite makes when its log starts over."""
+    """Not for that of a commit, nor for those of putting commits into the tables."""
     path = tmp_path / "store.db"
     trace = Trace(strace, tmp_path / "strace.log", calls=SYNCS)
-    options = SlowOptions(str(path), writers=1, puts_each=5 * _CHECKPOINT // 2)
+    options = SlowOptions(str(path), writers=1, puts_each=5 * _FOLD // 4)
     with Child("slow_disk", options, under=trace.command) as child:
         child.wait_for(Closed)
         child.end()
     syncs = [call for call in trace.calls() if str(path) in call["arguments"]]
     assert len(syncs) > options.puts_each
-    assert any(str(path) + ">" in call["arguments"] for call in syncs), "there was no checkpoint"
+    assert any(str(path) + "-wal>" in call["arguments"] for call in syncs), (
+        "nothing was put into the tables"
+    )
     assert str(child.pid) not in {call["pid"] for call in syncs}
 
 

@@ -19,13 +19,18 @@ _LINE = re.compile(
 class Trace:
     """A command prefix that runs a program under strace, and the log it leaves."""
 
-    def __init__(self, strace: str, log: Path, *, calls: str, inject: str = "") -> None:
-        # Calls are counted by thread: the store's writer has a count of its own.
+    def __init__(
+        self, strace: str, log: Path, *, calls: str, inject: str = "", only: tuple[Path, ...] = ()
+    ) -> None:
+        """`only`: calls on these files, and no others."""
+        # Calls are counted by thread: whoever writes commits has a count of its own, and so has whoever
+        # puts them into the tables.
         self.log = log
+        paths = [part for path in only for part in ("-P", str(path))]
         inject_options = ["-e", f"inject={calls}:{inject}"] if inject else []
         self.command = [
             *(strace, "-f", "--seccomp-bpf", "-qq", "-y", "-o", str(log)),
-            *("-e", f"trace={calls}", *inject_options),
+            *("-e", f"trace={calls}", *inject_options, *paths),
         ]
 
     def calls(self) -> list[re.Match[str]]:

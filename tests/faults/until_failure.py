@@ -49,7 +49,8 @@ class Options(msgspec.Struct, frozen=True):
     value_bytes: int = 1000
     revisions_max: int | None = None
     puts_max: int = 100_000
-    lengthen_log: bool = True  # False: opening makes a few system calls instead of thousands
+    lengthen_log: bool = True  # False: opening takes fewer system calls, commits take others
+    log_half_bytes: int = log_length.HALF_BYTES  # of a log that is begun
 
 
 class Script:
@@ -143,7 +144,8 @@ class Script:
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
     if not options.lengthen_log:
-        log_length.LOG_BYTES = 0
+        log_length.FREE_BYTES_MIN = sys.maxsize
+    log_length.HALF_BYTES = options.log_half_bytes
     async with open_embedded(
         f"sqlite:{options.path}",
         limits=Limits(lease_ttl_min_s=0.1),

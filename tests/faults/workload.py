@@ -60,7 +60,8 @@ class Options(msgspec.Struct, frozen=True):
     operations_max: int | None = None  # by each task that writes; then it closes
     compact: bool = True
     watch: bool = True
-    lengthen_log: bool = True  # False: opening makes a few system calls instead of thousands
+    lengthen_log: bool = True  # False: opening takes fewer system calls, commits take others
+    log_half_bytes: int = log_length.HALF_BYTES  # of a log that is begun
 
 
 class Workload:
@@ -227,7 +228,8 @@ async def _told_to_close() -> None:
 async def main(options: Options) -> None:
     report(Opening(os.getpid()))
     if not options.lengthen_log:
-        log_length.LOG_BYTES = 0
+        log_length.FREE_BYTES_MIN = sys.maxsize
+    log_length.HALF_BYTES = options.log_half_bytes
     async with open_embedded(
         f"sqlite:{options.path}",
         limits=Limits(lease_ttl_min_s=0.1),

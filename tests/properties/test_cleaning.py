@@ -13,7 +13,8 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.versions import VersionName, names_of

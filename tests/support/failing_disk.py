@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
+from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.jobs import Done, Job
-from quorate.engines.embedded.journal import Batch
 from quorate.errors import StorageFailed
 
 __all__ = ["break_disk"]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from quorate.clock import ManualClock
+from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.journal import Journal
 from quorate.engines.opening import open_embedded
 from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
 from quorate.store.model import Alarm, KeyRange, LeaseId
@@ -145,12 +146,12 @@ async def test_more_leases_than_one_turn_looks_at_come_up_together() -> None:
 
 
 async def test_a_gap_in_the_history_is_noticed_when_the_store_is_opened(url: str) -> None:
-    async with open_embedded(url) as store:
-        for i in range(5):
+    for i in range(5):
+        async with open_embedded(url) as store:  # each time it is closed, there is another row
             await store.put(b"%d" % i)
     path = url.removeprefix("sqlite:")
     with sqlite3.connect(path) as db:
-        db.execute("DELETE FROM log WHERE revision = 4")
+        assert db.execute("DELETE FROM log WHERE revision = 4").rowcount == 1
     db.close()
     with pytest.raises(DataUnreadable, match="revision 4 is missing"):
         async with open_embedded(url):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.journal import SLICE_S, Batch, Journal
-from quorate.engines.embedded.log_length import LOG_BYTES
+from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.journal import SLICE_S, Journal
+from quorate.engines.embedded.journal_file import set_meta
+from quorate.engines.embedded.log_length import HALF_BYTES
 from quorate.engines.embedded.versions import VersionName
-from quorate.errors import StorageFailed
+from quorate.errors import DataUnreadable, StorageFailed
 from quorate.store.model import KeyValue
 
 
@@ -36,10 +39,20 @@ def name(revision: int, key: bytes = b"k") -> VersionName:
     return revision, key, False
 
 
-def commit(journal: Journal, *changes: tuple[KeyValue, ...]) -> None:
+def batch_of(*changes: tuple[KeyValue, ...]) -> Batch:
     batch = Batch()
     batch.changes.extend(changes)
-    journal.commit(batch)
+    return batch
+
+
+def commit(journal: Journal, *changes: tuple[KeyValue, ...]) -> None:
+    journal.commit(batch_of(*changes))
+
+
+def write(journal: Journal, batch: Batch) -> None:
+    """Into the commit log, as a store that runs does it."""
+    frame = journal.log.frame(batch)
+    os.pwrite(journal.log.file, frame, journal.log.place(len(frame)))
 
 
 def contents(journal: Journal) -> list[KeyValue]:
@@ -167,21 +180,91 @@ def test_rows_that_nobody_needs_go_and_their_neighbours_stay(journal: Journal) -
     assert [kv.mod_revision for kv in contents(journal)] == sorted(kept)
 
 
-def test_the_log_has_its_length_before_the_first_commit(journal: Journal, path: Path) -> None:
-    log = Path(f"{path}-wal")
-    length = log.stat().st_size
-    assert length >= LOG_BYTES
-    for revision in range(2, 500):
-        commit(journal, (version(revision),))
-    assert log.stat().st_size == length
-    assert path.stat().st_size < LOG_BYTES  # nothing of what made the log longer is in the data
+def test_the_commit_log_has_its_length_before_the_first_commit(journal: Journal, path: Path) -> None:
+    assert Path(f"{path}-log").stat().st_size == 2 * HALF_BYTES
 
 
-def test_a_lengthened_log_holds_nothing_that_a_crash_could_bring_back(path: Path) -> None:
+def test_a_store_that_was_closed_is_one_file(path: Path) -> None:
     journal = Journal.open(path)
     commit(journal, (version(2),))
+    journal.close()
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_what_is_in_the_commit_log_is_in_the_tables_when_it_is_opened_again(path: Path) -> None:
+    journal = Journal.open(path)
+    write(journal, batch_of((version(2),)))
+    late = batch_of((version(3, b"a"), version(3, b"b")))
+    late.leases.extend([(7, 10.0), (8, 5.0), (7, None)])
+    late.compact_revision = 2
+    late.meta["timeline"] = b"noted"
+    write(journal, late)
+    journal.abandon()
+    for _ in range(2):  # and again, when all of the log is in the tables
+        again = Journal.open(path)
+        assert [(kv.mod_revision, kv.key) for kv in contents(again)] == [
+            (2, b"k"),
+            (3, b"a"),
+            (3, b"b"),
+        ]
+        assert again.leases() == [(8, 5.0)]
+        assert (again.revision_meta("compact_revision"), again.meta("timeline")) == (2, b"noted")
+        assert again.check_integrity() == []
+        again.abandon()
+
+
+def test_what_is_in_the_tables_already_is_not_taken_from_the_commit_log_again(path: Path) -> None:
+    journal = Journal.open(path)
+    write(journal, batch_of((version(2),)))
+    journal.commit(batch_of((version(2),)), sequence=journal.log.sequence)
+    clean_all(journal, [name(2)])
+    write(journal, batch_of((version(3),)))
     journal.abandon()
     again = Journal.open(path)
-    assert contents(again) == [version(2)]
-    assert again.check_integrity() == []
+    assert [kv.mod_revision for kv in contents(again)] == [3]
     again.close()
+
+
+def test_without_its_commit_log_a_store_is_not_opened(path: Path) -> None:
+    journal = Journal.open(path)
+    write(journal, batch_of((version(2),)))
+    journal.abandon()
+    log = Path(f"{path}-log")
+    kept = log.read_bytes()
+    log.unlink()
+    with pytest.raises(DataUnreadable, match=r"q\.db-log is missing"):
+        Journal.open(path)
+    log.write_bytes(kept)
+    again = Journal.open(path)
+    assert [kv.mod_revision for kv in contents(again)] == [2]
+    again.close()
+
+
+def test_the_commit_log_of_another_store_means_nothing(path: Path) -> None:
+    other = Journal.open(path.with_name("other.db"))
+    write(other, batch_of((version(9),)))
+    other.abandon()
+    path.with_name("other.db-log").rename(f"{path}-log")
+    journal = Journal.open(path)
+    write(journal, batch_of((version(2),)))
+    journal.abandon()
+    again = Journal.open(path)
+    assert [kv.mod_revision for kv in contents(again)] == [2]
+    again.close()
+
+
+def test_a_store_of_the_first_format_is_taken_over(path: Path) -> None:
+    journal = Journal.open(path)
+    commit(journal, (version(2),))
+    journal.close()
+    db = sqlite3.connect(path)  # which had no commit log, and is otherwise the same
+    set_meta(db, "format", 1)
+    db.commit()
+    db.close()
+    journal = Journal.open(path)
+    assert (journal.meta("format"), contents(journal)) == (2, [version(2)])
+    write(journal, batch_of((version(3),)))
+    journal.abandon()
+    journal = Journal.open(path)
+    assert [kv.mod_revision for kv in contents(journal)] == [2, 3]
+    journal.close()

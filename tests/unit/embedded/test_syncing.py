@@ -51,25 +51,53 @@ async def test_each_sync_is_told_once_on_the_loop(kind: Kind, file: int) -> None
 
     sync = kind(file, asyncio.get_running_loop(), on_synced)
     for number in range(100):
-        os.pwrite(file, b"x", number)
-        sync.begin()
+        sync.begin(b"%02d" % number, 2 * number)
         assert await asyncio.wait_for(told.get(), _SOON_S) is None
         assert told.empty()
+        assert os.pread(file, 10, 2 * number) == b"%02d" % number
     sync.close()
     assert threads == {threading.get_ident()}
+    assert os.pread(file, 1000, 0) == b"".join(b"%02d" % number for number in range(100))
+
+
+async def test_a_write_that_fails_says_why(kind: Kind, tmp_path: Path) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    path = tmp_path / "read only"
+    path.touch()
+    file = os.open(path, os.O_RDONLY)
+    sync = kind(file, asyncio.get_running_loop(), told.put_nowait)
+    sync.begin(b"x", 0)
+    error = await asyncio.wait_for(told.get(), _SOON_S)
+    assert error is not None
+    assert error.errno == errno.EBADF
+    sync.close()
+    os.close(file)
 
 
 async def test_a_sync_that_fails_says_why(kind: Kind) -> None:
     told: asyncio.Queue[OSError | None] = asyncio.Queue()
     reading_end, writing_end = os.pipe()
     sync = kind(writing_end, asyncio.get_running_loop(), told.put_nowait)
-    sync.begin()
+    sync.begin(b"", 0)
     error = await asyncio.wait_for(told.get(), _SOON_S)
     assert error is not None
-    assert error.errno == errno.EINVAL  # nobody can sync a pipe
+    assert error.errno in {
+        errno.EINVAL,
+        errno.ESPIPE,
+    }  # nobody can sync a pipe, nor go to a place in it
     sync.close()
     os.close(reading_end)
     os.close(writing_end)
+
+
+async def test_a_write_is_whole_however_long(kind: Kind, file: int) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = kind(file, asyncio.get_running_loop(), told.put_nowait)
+    data = os.urandom(5_000_000)
+    sync.begin(data, 7)
+    assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    assert os.pread(file, len(data) + 1, 7) == data
+    sync.close()
 
 
 async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
@@ -79,7 +107,7 @@ async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
     threads, files = _threads_count(kind), len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         sync = kind(file, asyncio.get_running_loop(), told.append)
-        sync.begin()
+        sync.begin(b"x", 0)
         sync.close()
         sync.close()
     await asyncio.sleep(0)
@@ -108,7 +136,10 @@ def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
         thread.__init__(file, file)  # type: ignore[misc]
     thread.close()
     with pytest.raises(RuntimeError, match="has ended"):
-        thread.begin()
+        thread.begin(b"", 0)
+    for wrong in ((), (b"x",), ("x", 0), (b"x", "0")):
+        with pytest.raises(TypeError):
+            thread.begin(*wrong)
     with pytest.raises(TypeError):
         SyncThread("file", file)  # type: ignore[arg-type]
 
@@ -121,7 +152,7 @@ thread = SyncThread(2, 2)
 child = os.fork()
 if not child:
     try:
-        thread.begin()
+        thread.begin(b"", 0)
     except RuntimeError as error:
         print(error)
     del thread

@@ -147,7 +147,7 @@ async def test_after_a_crash_nothing_seems_older_than_it_is(path: Path, tmp_path
         await store.put(b"k", b"two")
         await clock.advance(1.0)  # noted, and not yet written
         crashed = tmp_path / "crashed.db"
-        for suffix in ("", "-wal"):
+        for suffix in ("", "-wal", "-log"):
             shutil.copy(f"{path}{suffix}", f"{crashed}{suffix}")
     clock.jump(500.0)
     async with opened(crashed, clock) as store:

@@ -1,9 +1,10 @@
-/* SyncThread: fdatasync of one file, off the loop and without the interpreter lock.
+/* SyncThread: pwrite and fdatasync of one file, off the loop and without the interpreter lock.
  *
  * A thread of Python's has to take the interpreter lock twice for a sync: to begin it and to tell of
  * its end.  A loop that is busy holds the lock, so every group commit waited until it had nothing else
  * to do, and the disk idled meanwhile.  This thread takes the lock never: `begin` wakes it, and it
- * writes four bytes into a pipe, which the loop reads from: 0, or the errno of a sync that failed.
+ * writes four bytes into a pipe, which the loop reads from: 0, or the errno of a write or sync that
+ * failed.
  *
  * It knows nothing of journals.  `ThreadSync` (syncing.py) does the same where this is not compiled;
  * tests/unit/embedded/test_syncing.py holds both to it.
@@ -28,10 +29,31 @@ typedef struct {
     pthread_cond_t wished;
     enum wish wish; /* under the mutex, as is all that follows */
     int is_running;
+    int is_busy;    /* from `begin` until just before it is reported */
     pid_t process;  /* that has the thread: one forked from it has none, nor anybody who unlocks the mutex */
-    int file;       /* what is synced */
+    int file;       /* what is written to and synced */
     int report;     /* the writing end of the pipe */
+    PyObject *data; /* bytes that are being written, or were last: let go of by whoever has the lock */
+    off_t offset;   /* where they go */
 } SyncThread;
+
+static int32_t write_file(int file, const char *data, size_t length, off_t offset)
+{
+    while (length > 0) {
+        ssize_t written = pwrite(file, data, length, offset);
+        if (written < 0) {
+            if (errno == EINTR)
+                continue;
+            return errno;
+        }
+        if (written == 0)
+            return EIO;
+        data += written;
+        length -= (size_t)written;
+        offset += written;
+    }
+    return 0;
+}
 
 static int32_t sync_file(int file)
 {
@@ -64,7 +86,15 @@ static void *run(void *argument)
         pthread_mutex_unlock(&self->mutex);
         if (wish == END)
             return NULL;
-        report(self->report, sync_file(self->file));
+        /* Nobody changes these before this was reported. */
+        int32_t error = write_file(self->file, PyBytes_AS_STRING(self->data),
+                                   (size_t)PyBytes_GET_SIZE(self->data), self->offset);
+        if (!error)
+            error = sync_file(self->file);
+        pthread_mutex_lock(&self->mutex);
+        self->is_busy = 0;
+        pthread_mutex_unlock(&self->mutex);
+        report(self->report, error);
     }
 }
 
@@ -125,13 +155,30 @@ static void end(SyncThread *self)
     pthread_mutex_destroy(&self->mutex);
 }
 
-static PyObject *sync_thread_begin(SyncThread *self, PyObject *Py_UNUSED(nothing))
+static PyObject *sync_thread_begin(SyncThread *self, PyObject *const *args, Py_ssize_t count)
 {
+    if (count != 2 || !PyBytes_Check(args[0])) {
+        PyErr_SetString(PyExc_TypeError, "bytes and an offset are wanted");
+        return NULL;
+    }
+    long long offset = PyLong_AsLongLong(args[1]);
+    if (offset == -1 && PyErr_Occurred())
+        return NULL;
     if (!self->is_running || self->process != getpid()) {
         PyErr_SetString(PyExc_RuntimeError,
                         "it has ended, or belongs to the process that this was forked from");
         return NULL;
     }
+    pthread_mutex_lock(&self->mutex);
+    int is_busy = self->is_busy;
+    self->is_busy = 1;
+    pthread_mutex_unlock(&self->mutex);
+    if (is_busy) {
+        PyErr_SetString(PyExc_RuntimeError, "what was begun has not ended");
+        return NULL;
+    }
+    Py_XSETREF(self->data, Py_NewRef(args[0]));
+    self->offset = (off_t)offset;
     tell(self, SYNC);
     Py_RETURN_NONE;
 }
@@ -145,21 +192,22 @@ static PyObject *sync_thread_close(SyncThread *self, PyObject *Py_UNUSED(nothing
 static void sync_thread_dealloc(SyncThread *self)
 {
     end(self);
+    Py_CLEAR(self->data);
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
 
 static PyMethodDef methods[] = {
-    {"begin", (PyCFunction)sync_thread_begin, METH_NOARGS,
-     "Sync the file; how it went is written into the pipe.  One at a time."},
+    {"begin", (PyCFunction)(void (*)(void))sync_thread_begin, METH_FASTCALL,
+     "Write (data, offset) and sync the file; how it went is written into the pipe.  One at a time."},
     {"close", (PyCFunction)sync_thread_close, METH_NOARGS,
-     "End the thread, after the sync that is on its way."},
+     "End the thread, after what is on its way."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot slots[] = {
-    {Py_tp_doc, "A thread that syncs one file.  (file, report): descriptors, of which it owns neither."},
+    {Py_tp_doc, "A thread that writes to one file and syncs it.  (file, report): descriptors, of which it owns neither."},
     {Py_tp_init, sync_thread_init},
     {Py_tp_dealloc, sync_thread_dealloc},
     {Py_tp_methods, methods},
@@ -191,7 +239,7 @@ static PyModuleDef_Slot module_slots[] = {
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_sync_thread",
-    .m_doc = "A thread that syncs a file without the interpreter lock.",
+    .m_doc = "A thread that writes to a file and syncs it without the interpreter lock.",
     .m_slots = module_slots,
 };
 

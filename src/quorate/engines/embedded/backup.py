@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quorate.directories import sync_directory
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.off_loop import off_loop
 from quorate.engines.embedded.ownership import Ownership
 from quorate.errors import DataError, DataUnreadable
@@ -180,8 +181,8 @@ def _abandon(journal: Journal, partial: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a data file with its log: a log left alone would be folded into the next file there."""
-    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+    """Remove a data file with its logs: SQLite would fold one left alone into the next file there."""
+    for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-log")):
         each.unlink(missing_ok=True)
 
 

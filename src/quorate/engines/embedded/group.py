@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from quorate.engines.embedded.journal import Batch
+from quorate.engines.embedded.batch import Batch
 from quorate.store.api import OnDone
 from quorate.store.following import OnFailed
 from quorate.store.model import PutResult, Revision

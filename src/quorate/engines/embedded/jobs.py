@@ -1,13 +1,16 @@
-"""Jobs on a journal, one at a time: commits written here and synced elsewhere, the rest by a worker.
+"""What is done on a journal, on two ways that do not wait for each other.
 
-    a commit        written into the log here, then synced by a thread that needs no interpreter lock
-    anything else   (cleaning, checkpoints, commits that take longer) handed over to a worker
+    commits         into the commit log: encoded here, written and synced by a thread that needs no
+                    interpreter lock; one at a time
+    anything else   by a worker, on the tables, one after the other: folding what is in the log into
+                    them, cleaning, giving space back, checkpoints
 
-Handing a commit over as a whole meant two threads that wanted the interpreter lock at the same time.  A
-loop that was busy got it every time, and the disk idled until there was nothing else to do: with 16
-clients that each wait for their write, 15,000 writes/s went through the ZooKeeper face, and 21,000 this
-way; with 256 requests in flight 57,000 and 75,000 (decision 0012).  To write one version into the log
-takes 23 us of the loop, a hundred 74; what takes longer is not done here (`Batch.is_short`).
+A commit that is too long to be encoded while others wait goes to the worker, together with what is in
+the log before it.
+
+To commit on the tables themselves was what everybody waited for: SQLite's own work (23 us of the loop
+for one version), a slice of cleaning that was under way, a checkpoint (up to 11 ms).  And a worker that
+has to do with commits fights with the loop for the interpreter lock (decisions 0012, 0013).
 """
 
 from __future__ import annotations
@@ -15,11 +18,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from quorate.engines.embedded.journal import Batch, Journal
+from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.syncing import file_sync
 
@@ -28,6 +31,11 @@ __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs"]
 # Told about a job that ended: with the error that stopped it, or with what it returned.
 Done = Callable[[BaseException | None, object], None]
 Work = Callable[[], object]
+
+# Folded when so many bytes or commits are in the log: often enough that a fold takes little of the
+# interpreter's time in one go (it needs the lock to encode), seldom enough that rows are long.
+_FOLD_BYTES = 1024**2
+_FOLD_COMMITS = 4096
 
 
 class Clean:
@@ -50,10 +58,7 @@ Job = Batch | Clean | GiveBack
 
 
 class JournalJobs:
-    """A job has the journal to itself, from its beginning until its `done` is called, on the loop.
-
-    Meanwhile others wait, in order: a commit and a piece of housekeeping at most, as the engine has one
-    of each on its way.
+    """Commits come one at a time, as the engine makes them; other jobs wait for each other, in order.
 
     failed: told of a failure that belongs to no job.
     """
@@ -66,21 +71,40 @@ class JournalJobs:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._journal = journal
+        self._log = journal.log
         self._loop = loop
         self._failed = failed
-        self._waiting: deque[tuple[Job | Work, Done]] = deque()
-        self._is_busy = False
-        self._committed: Done | None = None  # told of the commit that is being synced
-        self._sync = file_sync(journal.log, loop, self._synced)
+        self._committing: Batch | None = None
+        self._committed: Done | None = None  # told of the commit that is under way
+        self._frame = b""  # which that one waits with until there is room in the log
+        self._unfolded = Batch()  # what is in the log and was not handed over yet
+        self._unfolded_bytes = self._unfolded_commits = 0
+        self._unfolded_until = self._log.sequence  # the number of the last commit that was synced
+        self._handed_revision = 0  # the newest whose changes were handed over
+        self._sync = file_sync(self._log.file, loop, self._synced)
         self._works: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._run, name="quorate-journal", daemon=True)
         self._worker.start()
 
     def submit(self, job: Job | Work, done: Done) -> None:
-        if self._is_busy or self._waiting:
-            self._waiting.append((job, done))
+        journal = self._journal
+        if isinstance(job, Batch):
+            self._commit(job, done)
+        elif isinstance(job, Clean):
+            # What is to be cleaned must be in the tables.
+            if self._unfolded_commits and _newest(job.names) > self._handed_revision:
+                self._fold(self._folded)
+            self._hand_over(partial(journal.clean, job.names, job.start), done)
+        elif isinstance(job, GiveBack):
+            self._hand_over(journal.give_back, done)
         else:
-            self._begin(job, done)
+            self._hand_over(job, done)
+
+    def close(self, done: Done) -> None:
+        """Fold what is left, and close the journal."""
+        if self._unfolded_commits:
+            self._fold(self._folded)
+        self._hand_over(self._journal.close, done)
 
     def stop(self) -> None:
         """End the threads; no job may be left."""
@@ -88,66 +112,80 @@ class JournalJobs:
         self._worker.join()
         self._sync.close()
 
-    # -- a job from its beginning to its end ---------------------------------------------------
-
-    def _begin(self, job: Job | Work, done: Done) -> None:
-        self._is_busy = True
-        journal = self._journal
-        if isinstance(job, Batch):
-            self._commit(job, done)
-        elif isinstance(job, Clean):
-            self._hand_over(partial(journal.clean, job.names, job.start), partial(self._ended, done))
-        elif isinstance(job, GiveBack):
-            self._hand_over(journal.give_back, partial(self._ended, done))
-        else:
-            self._hand_over(job, partial(self._ended, done))
-
-    def _ended(self, done: Done, error: BaseException | None, result: object) -> None:
-        self._is_busy = False
-        # Before anybody comes back with the next commit: that one waits for it, not the one that made
-        # it due.
-        if self._journal.checkpoint_due:
-            self._begin(self._journal.checkpoint, self._checkpointed)
-        try:
-            done(error, result)
-        finally:
-            while self._waiting and not self._is_busy:
-                job, told = self._waiting.popleft()
-                self._begin(job, told)
-
-    def _checkpointed(self, error: BaseException | None, _: object) -> None:
-        if error is not None:
-            self._failed(error)
-
     # -- commits -------------------------------------------------------------------------------
 
     def _commit(self, batch: Batch, done: Done) -> None:
-        self._committed = done
-        journal = self._journal
-        if not (batch.is_short and journal.is_log_begun):
-            self._hand_over(partial(journal.commit, batch), self._logged)
+        assert self._committing is None
+        self._committing, self._committed = batch, done
+        failure = self._journal.failure
+        if failure is not None:
+            self._loop.call_soon(self._ended, self._journal.fail(failure))
             return
-        try:
-            journal.commit(batch)
-        except Exception as error:  # noqa: BLE001  it is told
-            self._loop.call_soon(self._logged, error, None)
-        else:
-            self._sync.begin()
+        if batch.is_short:
+            frame = self._log.frame(batch)
+            if self._log.fits(len(frame)):
+                self._write(frame)
+                return
+        self._unfolded.absorb(batch)
+        self._fold(self._long_ended)
 
-    def _logged(self, error: BaseException | None, _: object) -> None:
-        """A commit is in the log and has to be synced; or it is not."""
-        if error is None:
-            self._sync.begin()
-        else:
-            self._commit_ended(error)
+    def _write(self, frame: bytes) -> None:
+        offset = self._log.place(len(frame))
+        if offset < 0:
+            # The other half is not in the tables yet; when it is, this is called again.
+            self._frame = frame
+            if self._unfolded_commits:
+                self._fold(self._folded)
+            return
+        self._unfolded_bytes += len(frame)
+        self._sync.begin(frame, offset)
 
     def _synced(self, failure: OSError | None) -> None:
-        self._commit_ended(None if failure is None else self._journal.fail(failure))
+        if failure is not None:
+            self._ended(self._journal.fail(failure))
+            return
+        batch = self._committing
+        assert batch is not None
+        self._unfolded.absorb(batch)
+        self._unfolded_commits += 1
+        self._unfolded_until = self._log.sequence
+        if self._unfolded_bytes >= _FOLD_BYTES or self._unfolded_commits >= _FOLD_COMMITS:
+            self._fold(self._folded)
+        self._ended(None)
 
-    def _commit_ended(self, error: BaseException | None) -> None:
-        done, self._committed = self._committed, None
+    def _ended(self, error: BaseException | None) -> None:
+        done, self._committed, self._committing = self._committed, None, None
         assert done is not None
-        self._ended(done, error, None)
+        done(error, None)
+
+    # -- from the log into the tables --------------------------------------------------------------
+
+    def _fold(self, told: Callable[[int, BaseException | None, object], None]) -> None:
+        """Hand over what is not in the tables; `told` gets the number of its last commit in the log."""
+        batch, self._unfolded = self._unfolded, Batch()
+        self._unfolded_bytes = self._unfolded_commits = 0
+        if batch.changes:
+            self._handed_revision = batch.changes[-1][-1].mod_revision
+        until = self._unfolded_until
+        self._hand_over(partial(self._journal.commit, batch, sequence=until), partial(told, until))
+
+    def _long_ended(self, sequence: int, error: BaseException | None, _: object) -> None:
+        """A commit that did not go through the log is in the tables."""
+        if error is None:
+            self._log.folded(sequence)
+        self._ended(error)
+
+    def _folded(self, sequence: int, error: BaseException | None, _: object) -> None:
+        if error is not None:
+            self._failed(error)
+            if self._frame:
+                self._frame = b""
+                self._ended(error)
+            return
+        self._log.folded(sequence)
+        if self._frame:
+            frame, self._frame = self._frame, b""
+            self._write(frame)
 
     # -- the worker ------------------------------------------------------------------------------
 
@@ -156,6 +194,7 @@ class JournalJobs:
 
     def _run(self) -> None:
         tell = self._loop.call_soon_threadsafe
+        journal = self._journal
         while (entry := self._works.get()) is not None:
             work, told = entry
             try:
@@ -164,3 +203,15 @@ class JournalJobs:
                 tell(told, error, None)
             else:
                 tell(told, None, result)
+            try:
+                if journal.checkpoint_due:
+                    journal.checkpoint()
+            except Exception as error:  # noqa: BLE001  told on the loop
+                tell(self._failed, error)
+
+
+def _newest(names: list[VersionName]) -> int:
+    newest = 0
+    for revision, _, _ in names:
+        newest = max(newest, revision)
+    return newest

@@ -1,21 +1,23 @@
-"""The journal: what makes the state durable.  SQLite, all the SQL there is, and nothing else.
+"""The journal: what makes the state durable.  SQLite, all the SQL there is, and a commit log before it.
 
-    log     one row per group commit: the versions it wrote, as one msgpack array, with a checksum
+    log     many versions to a row, as one msgpack array, with a checksum
     leases  one row per lease
-    meta    format, kind, base_revision, compact_revision; timeline, once there is one
+    meta    format, kind, base_revision, compact_revision; timeline, once there is one;
+            while a store is open: which commit log it has, and how far that is in these tables
 
-One row per commit, named by its first revision, not one per key: measured, a commit of 16 puts takes
-32 us of processor instead of 93, one of 256 takes 50 us instead of 760.  The table is clustered on
-revisions, so a commit appends at one end of the file, and compaction, which knows the revisions of what
-it frees, needs no index.
+A commit of a running store goes to the commit log (`commit_log`), and from there into the tables
+together with many others.  What a crash left in the log gets there when the store is opened.
+
+One row for many versions, named by its first revision, not one per key: measured, 16 puts take 32 us of
+processor instead of 93, 256 take 50 us instead of 760.  The table is clustered on revisions, so what is
+new goes to one end of the file, and compaction, which knows the revisions of what it frees, needs no
+index.
 
 Invariants
     * One connection, one owner: EXCLUSIVE locking keeps every other process out, so no foreign reader
       can ever pin the write-ahead log, and the log stays as small as the checkpoints make it.
-    * A commit is durable when the log (`log`) was synced after `commit` returned: what SQLite does with
-      synchronous=FULL, only that whoever commits can have it done by somebody else.  The log is read up
-      to the first frame that is damaged: of commits that were not synced the last can be gone after a
-      power failure, never one in between.
+    * What `commit` was given is durable when it returns.  Cleaning is not synced: if it is lost, it is
+      done again.
     * The first error is the last: the journal refuses everything after it, and an fsync that failed is
       never tried again.
     * Checkpoints are explicit.  SQLite's automatic ones drop their errors and would repeat a failed
@@ -26,6 +28,7 @@ Invariants
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import sys
 import time
@@ -37,9 +40,13 @@ from typing import Any, Literal
 import msgspec
 
 from quorate.directories import sync_directory
+from quorate.engines.embedded import log_length
+from quorate.engines.embedded.batch import Batch, Versions
+from quorate.engines.embedded.commit_log import CommitLog, LogDamaged, create_log_file, frames_after
 from quorate.engines.embedded.journal_file import (
     APPLICATION_ID,
     FORMAT,
+    FORMATS_READ,
     PAGE_BYTES,
     REMEDY,
     configure,
@@ -50,24 +57,22 @@ from quorate.engines.embedded.journal_file import (
     unreadable,
 )
 from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
-from quorate.engines.embedded.log_length import lengthen_log
 from quorate.engines.embedded.shared_rows import SharedRows, VersionName
+from quorate.engines.embedded.syncing import sync_data
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
 from quorate.engines.embedded.versions import names_of
 from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
 from quorate.store.model import KeyValue
 
-__all__ = ["SLICE_S", "Batch", "Cleaned", "Journal", "JournalSize"]
+__all__ = ["SLICE_S", "Cleaned", "Journal", "JournalSize"]
 
-# The most of the writer's time that one slice of compaction or of giving space back may take, and what
-# it aims at: a commit may have to wait for a whole slice.  (At 16 writers, slices of 5 ms made for a
-# 99th percentile of 12 ms while compaction ran, slices of 2 ms for 7 ms.)
+# The most of the worker's time that one slice of compaction or of giving space back may take, and what
+# it aims at: what is to be folded waits for it, and the loop for the interpreter lock in between.
 SLICE_S = 0.010
 _SLICE_AIM_S = 0.002
 
-# The write-ahead log is folded back after this much payload or this many commits, whichever comes
-# first: some 4 to 16 MiB of log.  Commits wait meanwhile (11 ms at most where it was watched), so more
-# would make that pause longer than a slice of housekeeping.
+# SQLite's log is folded back after this much payload or this many transactions, whichever comes first:
+# some 4 to 16 MiB of log.
 _CHECKPOINT_BYTES = 4 * 1024**2
 _CHECKPOINT_COMMITS = 1000
 # A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
@@ -79,61 +84,22 @@ _ROW_BYTES = 64 * 1024
 _STATEMENT_ROWS = 128
 # Shared rows that are written anew in one go: they can be large.
 _REWRITE_ROWS = 8
-# A commit of this length is in the log in 0.2 to 0.3 ms, at the 99th percentile in 0.5; one version of
-# 100 bytes takes 23 us, a hundred take 74.
-_SHORT_BYTES = 128 * 1024
-_SHORT_VERSIONS = 1024
-_SHORT_LEASES = 16
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
 
-Versions = tuple[KeyValue, ...]
 Kind = Literal["store", "backup"]
 
 
-class Batch:
-    """What one group commit makes durable, all or nothing."""
-
-    __slots__ = ("changes", "compact_revision", "leases", "meta", "put_bytes")
-
-    def __init__(self) -> None:
-        self.changes: list[Versions] = []  # one entry per revision, in order
-        self.put_bytes = 0  # what its puts may add, at most
-        self.leases: list[tuple[int, float | None]] = []  # granted with a time to live, or ended
-        self.compact_revision: int | None = None
-        self.meta: dict[str, object] = {}
-
-    @property
-    def only_changes(self) -> bool:
-        return not (self.leases or self.meta) and self.compact_revision is None
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it can be written while others wait."""
-        if self.put_bytes > _SHORT_BYTES or len(self.leases) > _SHORT_LEASES:
-            return False
-        count = 0
-        for versions in self.changes:
-            count += len(versions)
-        return count <= _SHORT_VERSIONS
-
-    def __bool__(self) -> bool:
-        return bool(self.changes) or not self.only_changes
-
-
 class Journal:
-    """One SQLite file.  Used by one thread at a time.
-
-    log: a descriptor of the write-ahead log, to sync it; none in a backup that is only read.
-    """
+    """One SQLite file, used by one thread at a time; and the commit log of a store, used by another."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path = path
         self.failure: Exception | None = None
-        self.log = -1
-        # The first write into a log that starts over takes a sync by SQLite itself, of the log's head.
-        self.is_log_begun = False
+        self.log: CommitLog  # of a store
+        self._has_log = False
+        self._wal = -1  # SQLite's log, to sync it; none in a backup that is only read
         self._db = connection
         self._logged_bytes = 0
         self._logged_commits = 0
@@ -188,11 +154,11 @@ class Journal:
                 sync_directory(path.parent)
             journal._check_format(kind)
             journal._check_structure()
-            if fresh is not None and kind == "store":
-                lengthen_log(db, path)
             if fresh is not None:
                 # (SQLite has no locks on this file that closing a descriptor of it would drop.)
-                journal.log = os.open(f"{path}-wal", os.O_RDWR)
+                journal._wal = os.open(f"{path}-wal", os.O_RDWR)
+                if kind == "store":
+                    journal._open_log()
         except (sqlite3.Error, UnicodeDecodeError, OSError) as error:  # damage, in SQLite's own words
             journal.abandon()
             raise unreadable(path, error) from error
@@ -210,7 +176,7 @@ class Journal:
 
     def _check_format(self, kind: Kind) -> None:
         found = self.meta("format")
-        if found != FORMAT:
+        if found not in FORMATS_READ:
             raise FormatUnknown(str(self.path), found=found, known=FORMAT)
         if self.meta("kind") != kind:
             wanted = "restore it with `quorate restore`" if kind == "store" else "give a backup"
@@ -223,6 +189,63 @@ class Journal:
             raise DataUnreadable(
                 f"{self.path} is damaged: {complaints[0]}. {REMEDY.format(path=self.path)}"
             )
+
+    # -- the commit log ------------------------------------------------------------------------
+
+    @property
+    def _log_path(self) -> Path:
+        return Path(f"{self.path}-log")
+
+    def _open_log(self) -> None:
+        """Begin a commit log, or take what a crash has left in one into the tables."""
+        id = self.meta("log_id")
+        half_bytes = log_length.HALF_BYTES
+        sequence = 0
+        if id is None:
+            file = create_log_file(self._log_path)
+            id = secrets.randbits(63)
+            batch = Batch()
+            batch.meta = {"format": FORMAT, "log_id": id, "log_half_bytes": half_bytes}
+            self.commit(batch, sequence=0)
+        else:
+            half_bytes = self.revision_meta("log_half_bytes")
+            sequence = self.revision_meta("log_sequence")
+            file, sequence = self._recover(id, sequence, half_bytes)
+        if not isinstance(id, int):
+            raise self._damaged("its log_id")
+        self._has_log = True
+        self.log = CommitLog(file, id=id, sequence=sequence, half_bytes=half_bytes)
+
+    def _recover(self, id: object, sequence: int, half_bytes: int) -> tuple[int, int]:
+        if not isinstance(id, int):
+            raise self._damaged("its log_id")
+        path = self._log_path
+        if not path.exists():
+            raise DataUnreadable(
+                f"{path} is missing: the store was not closed, and what was written last is in there. "
+                f"Put it back beside {self.path}, or restore a backup with `quorate restore`."
+            )
+        try:
+            batches = frames_after(path.read_bytes(), id=id, sequence=sequence, half_bytes=half_bytes)
+        except LogDamaged as error:
+            raise DataUnreadable(
+                f"{path} is damaged: {error}. {REMEDY.format(path=self.path)}"
+            ) from error
+        if batches:
+            whole = Batch()
+            for batch in batches:
+                whole.absorb(batch)
+            sequence += len(batches)
+            self.commit(whole, sequence=sequence)
+        return os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)), sequence
+
+    def _drop_log(self) -> None:
+        """All of it is in the tables: without it the file is whole."""
+        with _Transaction(self):
+            self._db.execute(
+                "DELETE FROM meta WHERE name IN ('log_id', 'log_half_bytes', 'log_sequence')"
+            )
+        self._sync()
 
     # -- reading, once, at the start ----------------------------------------------------------
 
@@ -309,34 +332,42 @@ class Journal:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def commit(self, batch: Batch) -> None:
-        """Put the batch into the log, all or nothing.  It is durable when `log` has been synced.
+    def commit(self, batch: Batch, *, sequence: int | None = None) -> None:
+        """Put the batch into the tables, all or nothing.
+
+        sequence: the commit log up to there is in the tables with it.
 
         Raises `StorageFailed`, and then for ever.
         """
-        rows = _rows(batch.changes)
-        if batch.only_changes and len(rows) <= _STATEMENT_ROWS:
-            # One statement is a transaction of its own: without BEGIN and COMMIT the interpreter lock
-            # is given up once instead of three times, and 2 us of processor are saved.
-            with _Guard(self):
-                size = self._write(rows)
-        else:
-            with _Transaction(self):
-                size = self._write(rows)
-                self._write_rest(batch)
+        with _Transaction(self):
+            size = self._write(_rows(batch.changes))
+            self._write_leases(batch)
+            if batch.compact_revision is not None:
+                set_meta(self._db, "compact_revision", batch.compact_revision)
+            for name, value in batch.meta.items():
+                set_meta(self._db, name, value)
+            if sequence is not None:
+                set_meta(self._db, "log_sequence", sequence)
+        self._sync()
         self._logged(size)
 
-    def _write_rest(self, batch: Batch) -> None:
-        for lease, ttl_s in batch.leases:
-            if ttl_s is None:
-                self._db.execute("DELETE FROM leases WHERE id = ?", (lease,))
-            else:
-                row = (lease, ttl_s, fields_checksum(lease, ttl_s))
-                self._db.execute("INSERT INTO leases VALUES (?, ?, ?)", row)
-        if batch.compact_revision is not None:
-            set_meta(self._db, "compact_revision", batch.compact_revision)
-        for name, value in batch.meta.items():
-            set_meta(self._db, name, value)
+    def _write_leases(self, batch: Batch) -> None:
+        if not batch.leases:
+            return
+        left = dict(batch.leases)  # of a lease that came and went, only that it went
+        ended = [(lease,) for lease, ttl_s in left.items() if ttl_s is None]
+        granted = [
+            (lease, ttl_s, fields_checksum(lease, ttl_s))
+            for lease, ttl_s in left.items()
+            if ttl_s is not None
+        ]
+        self._db.executemany("DELETE FROM leases WHERE id = ?", ended)
+        self._db.executemany("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", granted)
+
+    def _sync(self) -> None:
+        """Make what was committed durable: what SQLite does itself with synchronous=FULL."""
+        with _Guard(self):
+            sync_data(self._wal)
 
     def append(self, rows: list[tuple[int, Versions]]) -> None:
         """Write rows as they are, outside of any store's life: for backups and restores."""
@@ -367,7 +398,6 @@ class Journal:
     def _logged(self, size: int) -> None:
         self._logged_bytes += size
         self._logged_commits += 1
-        self.is_log_begun = True
 
     @property
     def checkpoint_due(self) -> bool:
@@ -381,7 +411,6 @@ class Journal:
         self._checkpoint("PASSIVE")
 
     def _checkpoint(self, mode: str) -> None:
-        self.is_log_begun = False
         with _Guard(self):
             (busy, *_) = self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             if busy:
@@ -486,11 +515,11 @@ class Journal:
     def size(self) -> JournalSize:
         with _Guard(self):
             pages, free = self._pages()
-        wal = Path(f"{self.path}-wal")
+        logs = (Path(f"{self.path}-wal"), self._log_path)
         return JournalSize(
             file_bytes=pages * PAGE_BYTES,
             free_bytes=free * PAGE_BYTES,
-            wal_bytes=wal.stat().st_size if wal.exists() else 0,
+            log_bytes=sum(log.stat().st_size for log in logs if log.exists()),
         )
 
     def check_integrity(self) -> list[str]:
@@ -506,17 +535,28 @@ class Journal:
         if sys.version_info >= (3, 12):
             self._db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
         self._db.close()
-        if self.log >= 0:
-            os.close(self.log)
-            self.log = -1
+        if self._wal >= 0:
+            os.close(self._wal)
+            self._wal = -1
+        if self._has_log:
+            os.close(self.log.file)
+            self._has_log = False
 
     def close(self) -> None:
-        """Fold the log back and let go of the file; after a failure, only let go."""
+        """Let go of the file, as one that is whole by itself; after a failure, only let go.
+
+        All of the commit log must be in the tables.
+        """
+        had_log = self._has_log
         try:
             if self.failure is None:
+                if had_log:
+                    self._drop_log()
                 self._checkpoint("TRUNCATE")
         finally:
             self.abandon()
+        if had_log and self.failure is None:
+            self._log_path.unlink()
 
 
 class _Guard:

@@ -14,6 +14,7 @@ from quorate.errors import DataError, DataInUse, DataUnreadable
 __all__ = [
     "APPLICATION_ID",
     "FORMAT",
+    "FORMATS_READ",
     "PAGE_BYTES",
     "REMEDY",
     "configure",
@@ -24,7 +25,9 @@ __all__ = [
     "unreadable",
 ]
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+# Format 1 had no commit log: as it is, it is a store of format 2 that was closed.
+FORMATS_READ: Final = (1, FORMAT)
 
 APPLICATION_ID: Final = 0x51554F52  # "QUOR", in the header of the file: `file` and `doctor` can tell
 PAGE_BYTES: Final = 4096
@@ -59,8 +62,8 @@ def configure(db: sqlite3.Connection, *, fresh: bool) -> None:
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError(f"write-ahead logging is not possible here ({mode})")
-    # SQLite syncs the log before it folds it back, and what it folded; to sync the log after a commit
-    # is ours, off the loop (`Journal.commit`).
+    # SQLite syncs its log before it folds it back, and what it folded.  To sync it after a commit is
+    # ours (`Journal.commit`), and left out for cleaning, which is done again if it is lost.
     db.execute("PRAGMA synchronous = NORMAL")
     # Some builds (Debian's) overwrite what is deleted with zeros: all of it would go through the log.
     db.execute("PRAGMA secure_delete = OFF")

@@ -16,8 +16,8 @@ class Cleaned(msgspec.Struct, frozen=True, gc=False):
 
 
 class JournalSize(msgspec.Struct, frozen=True, gc=False):
-    """Bytes on disk: the database file, the part of it that holds nothing, the write-ahead log."""
+    """Bytes on disk: the database file, the part of it that holds nothing, the logs beside it."""
 
     file_bytes: int
     free_bytes: int
-    wal_bytes: int
+    log_bytes: int

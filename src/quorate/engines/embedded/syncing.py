@@ -1,4 +1,4 @@
-"""A file is made durable off the loop: a sync is begun here, and its end is told on the loop.
+"""Bytes are made durable off the loop: a write and its sync are begun here, and told on the loop.
 
 `NativeSync` stands on a thread written in C (`_sync_thread.c`) which takes the interpreter lock never,
 so that a busy loop keeps no disk waiting, and none of the thread's wake-ups is for the lock.
@@ -15,22 +15,22 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-__all__ = ["FileSync", "NativeSync", "OnSynced", "ThreadSync", "file_sync"]
+__all__ = ["FileSync", "NativeSync", "OnSynced", "ThreadSync", "file_sync", "sync_data"]
 
-# Told on the loop: with the error that a sync has failed with, if it did.
+# Told on the loop: with the error that the write or the sync has failed with, if one did.
 OnSynced = Callable[[OSError | None], None]
 
 _REPORT = struct.Struct("=i")
 
 # (What macOS calls fdatasync is no part of its interface; Windows has none.)
-_sync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 class FileSync(Protocol):
-    """Syncs one file, which it does not own, one sync at a time."""
+    """Writes to one file, which it does not own, and syncs it; one write at a time."""
 
-    def begin(self) -> None:
-        """Sync what was written so far."""
+    def begin(self, data: bytes, offset: int, /) -> None:
+        """Write these bytes there, and sync the file."""
 
     def close(self) -> None:
         """Finish what was begun, which is not told any more, and end."""
@@ -78,23 +78,24 @@ class ThreadSync:
     def __init__(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> None:
         self._file, self._loop, self._on_synced = file, loop, on_synced
         self._is_open = True
-        self._wishes: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._wishes: queue.SimpleQueue[tuple[bytes, int] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="quorate-sync", daemon=True)
         self._thread.start()
 
-    def begin(self) -> None:
-        self._wishes.put(True)
+    def begin(self, data: bytes, offset: int, /) -> None:
+        self._wishes.put((data, offset))
 
     def close(self) -> None:
         self._is_open = False
-        self._wishes.put(False)
+        self._wishes.put(None)
         self._thread.join()
 
     def _run(self) -> None:
-        while self._wishes.get():
+        while (wish := self._wishes.get()) is not None:
             failure: OSError | None = None
             try:
-                _sync(self._file)
+                _write(self._file, *wish)
+                sync_data(self._file)
             except OSError as error:
                 failure = error
             self._loop.call_soon_threadsafe(self._synced, failure)
@@ -102,3 +103,12 @@ class ThreadSync:
     def _synced(self, failure: OSError | None) -> None:
         if self._is_open:
             self._on_synced(failure)
+
+
+def _write(file: int, data: bytes, offset: int) -> None:
+    os.lseek(
+        file, offset, os.SEEK_SET
+    )  # (nobody else has a place in it, and not every system has pwrite)
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]

@@ -70,12 +70,16 @@ class JournalWriter:
     async def close(self) -> None:
         """Finish what was submitted, close the journal, end the threads."""
         try:
-            await self._ask(self._journal.close)
+            await self._told(self._jobs.close)
         finally:
             self._jobs.stop()
 
     async def _ask(self, work: Callable[[], T]) -> T:
-        answer: asyncio.Future[T] = self._loop.create_future()
+        result: T = await self._told(lambda done: self._jobs.submit(work, done))  # type: ignore[assignment]
+        return result
+
+    async def _told(self, begin: Callable[[Done], None]) -> object:
+        answer: asyncio.Future[object] = self._loop.create_future()
 
         def done(error: BaseException | None, result: object) -> None:
             if answer.cancelled():
@@ -83,7 +87,7 @@ class JournalWriter:
             if error is not None:
                 answer.set_exception(error)
             else:
-                answer.set_result(result)  # type: ignore[arg-type]
+                answer.set_result(result)
 
-        self._jobs.submit(work, done)
+        begin(done)
         return await answer

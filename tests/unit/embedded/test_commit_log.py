@@ -1,0 +1,150 @@
+"""The commit log alone: every frame comes back, a torn one is the end, a damaged one is told."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.engines.embedded import log_length
+from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.commit_log import CommitLog, LogDamaged, create_log_file, frames_after
+from quorate.store.model import KeyValue
+
+_ID = 0x1234_5678_9ABC_DEF0
+_HALF = 1000
+
+
+class Written:
+    """A log in memory, with the journal's part played by a number: how far it has been folded."""
+
+    def __init__(self, half_bytes: int = _HALF) -> None:
+        self.half_bytes = half_bytes
+        self.log = CommitLog(-1, id=_ID, sequence=0, half_bytes=half_bytes)
+        self.data = bytearray(2 * half_bytes)
+        self.ends: list[int] = []  # where the frames of this round end
+        self.in_tables = 0
+
+    def write(self, number: int, size: int = 40) -> None:
+        """Write the frame of that number, folding all before it if there is no room."""
+        frame = self.log.frame(batch_of(number, size))
+        place = self.log.place(len(frame))
+        if place < 0:
+            self.fold()
+            place = self.log.place(len(frame))
+        self.data[place : place + len(frame)] = frame
+        self.ends.append(place + len(frame))
+
+    def fold(self) -> None:
+        self.in_tables = self.log.sequence
+        self.log.folded(self.in_tables)
+
+    def found(self, data: bytes | None = None) -> list[int]:
+        """The numbers of the commits that come back."""
+        batches = frames_after(
+            bytes(self.data) if data is None else data,
+            id=_ID,
+            sequence=self.in_tables,
+            half_bytes=self.half_bytes,
+        )
+        return [batch.changes[0][0].mod_revision for batch in batches]
+
+
+def batch_of(number: int, size: int) -> Batch:
+    batch = Batch()
+    batch.changes.append((KeyValue(b"k", b"v" * size, number, number, 1),))
+    return batch
+
+
+def test_a_batch_comes_back_as_it_was() -> None:
+    written = Written()
+    batch = batch_of(5, 3)
+    batch.changes.append((KeyValue(b"a", b"", 0, 6, 0), KeyValue(b"b", b"\xff", 6, 6, 1, 9)))
+    batch.leases = [(7, 2.5), (8, None)]
+    batch.compact_revision = 4
+    batch.meta = {"timeline": b"\x00\x01"}
+    frame = written.log.frame(batch)
+    written.data[: len(frame)] = frame
+    (found,) = frames_after(bytes(written.data), id=_ID, sequence=0, half_bytes=_HALF)
+    assert (found.changes, found.leases) == (batch.changes, batch.leases)
+    assert (found.compact_revision, found.meta) == (4, batch.meta)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 600), st.booleans()), max_size=60),
+    st.randoms(use_true_random=False),
+)
+def test_whatever_is_written_and_folded_what_is_not_in_the_tables_comes_back(
+    steps: list[tuple[int, bool]], rng: random.Random
+) -> None:
+    written = Written()
+    for number, (size, fold) in enumerate(steps, 1):
+        written.write(number, size)
+        if fold:
+            written.fold()
+        assert written.found() == list(range(written.in_tables + 1, number + 1))
+    if not written.ends or written.in_tables == len(steps):
+        return
+    # Torn anywhere within the last frame, which was then not acknowledged, the rest is there.
+    torn = bytearray(written.data)
+    end = written.ends[-1]
+    at = end - rng.randint(1, steps[-1][0] + 20)
+    torn[at:end] = bytes(byte ^ 0xFF for byte in torn[at:end])
+    assert written.found(bytes(torn)) == list(range(written.in_tables + 1, len(steps)))
+
+
+def test_a_half_is_not_written_over_before_it_is_folded() -> None:
+    written = Written()
+    log = written.log
+    placed = 0
+    while log.place(300) >= 0:
+        placed += 1
+    assert placed == 6  # three in each half
+    log.folded(2)
+    assert log.place(300) < 0
+    log.folded(3)  # all of the first half
+    assert log.place(300) == 0
+    assert log.fits(_HALF)
+    assert not log.fits(_HALF + 1)
+
+
+@pytest.mark.parametrize("damaged", range(1, 8))
+def test_damage_before_the_last_frame_is_told(damaged: int) -> None:
+    written = Written()
+    for number in range(1, 9):
+        written.write(number, 120)  # five of them in the first half
+    for at in range(written.ends[damaged - 1] - 1, written.ends[damaged - 1] - 150, -7):
+        data = bytearray(written.data)
+        data[at] ^= 0x10
+        with pytest.raises(LogDamaged, match="commit"):
+            written.found(bytes(data))
+
+
+def test_frames_of_another_log_are_not_taken(tmp_path: Path) -> None:
+    written = Written()
+    written.write(1)
+    assert frames_after(bytes(written.data), id=_ID + 1, sequence=0, half_bytes=_HALF) == []
+
+
+def test_a_log_that_is_cut_short_has_what_is_left() -> None:
+    written = Written()
+    for number in (1, 2, 3):
+        written.write(number)
+    assert written.found(bytes(written.data[: written.ends[1]])) == [1, 2]
+    assert written.found(b"") == []
+
+
+def test_on_a_disk_with_little_room_the_file_takes_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_length, "FREE_BYTES_MIN", 1 << 62)
+    os.close(create_log_file(tmp_path / "log"))
+    assert (tmp_path / "log").stat().st_size == 0
+    monkeypatch.undo()
+    os.close(create_log_file(tmp_path / "log"))
+    assert (tmp_path / "log").stat().st_size == 2 * log_length.HALF_BYTES
+    assert (tmp_path / "log").stat().st_mode & 0o077 == 0
