@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.jobs import Clean, Done, GiveBack, Job
+from quorate.engines.embedded.jobs import Done, GiveBack, Job, Sweep
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.retention import Retention
 from quorate.engines.embedded.writer import JournalWriter
@@ -105,7 +105,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             submit = self.submit
 
             def noted(job: Job, done: Done) -> None:
-                given.append({Clean: "clean", GiveBack: "give_back"}.get(type(job), "commit"))
+                given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "commit"))
                 submit(job, done)
 
             self.submit = noted  # type: ignore[assignment]
@@ -147,7 +147,7 @@ async def test_compaction_gives_space_back_while_commits_go_on(tmp_path: Path, j
         await _eventually(shrunk, every_s=0.001)
         writing.cancel()
 
-        between = _between(jobs, "clean").count("commit")
+        between = _between(jobs, "sweep").count("commit")
         assert between >= 3, "commits waited for the whole of the clearing"
         between = _between(jobs, "give_back").count("commit")
         assert between >= 3, "commits waited until all space was given back"

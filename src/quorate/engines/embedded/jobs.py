@@ -24,9 +24,10 @@ from functools import partial
 from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.shared_rows import VersionName
+from quorate.engines.embedded.sweeping import Sweep
 from quorate.engines.embedded.syncing import file_sync
 
-__all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs"]
+__all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
 
 # Told about a job that ended: with the error that stopped it, or with what it returned.
 Done = Callable[[BaseException | None, object], None]
@@ -39,7 +40,7 @@ _FOLD_COMMITS = 4096
 
 
 class Clean:
-    """A slice of cleaning: remove these versions from the journal, and go on with what was begun."""
+    """A slice of cleaning: remove these versions, oldest first, and go on with what was begun."""
 
     __slots__ = ("names", "start")
 
@@ -54,7 +55,7 @@ class GiveBack:
     __slots__ = ()
 
 
-Job = Batch | Clean | GiveBack
+Job = Batch | Clean | Sweep | GiveBack
 
 
 class JournalJobs:
@@ -91,10 +92,11 @@ class JournalJobs:
         if isinstance(job, Batch):
             self._commit(job, done)
         elif isinstance(job, Clean):
-            # What is to be cleaned must be in the tables.
-            if self._unfolded_commits and _newest(job.names) > self._handed_revision:
-                self._fold(self._folded)
+            self._fold_until(job.names[-1][0] if job.names else 0)
             self._hand_over(partial(journal.clean, job.names, job.start), done)
+        elif isinstance(job, Sweep):
+            self._fold_until(job.until)
+            self._hand_over(partial(journal.sweep, job), done)
         elif isinstance(job, GiveBack):
             self._hand_over(journal.give_back, done)
         else:
@@ -169,6 +171,11 @@ class JournalJobs:
         until = self._unfolded_until
         self._hand_over(partial(self._journal.commit, batch, sequence=until), partial(told, until))
 
+    def _fold_until(self, revision: int) -> None:
+        """What is to be cleaned must be in the tables."""
+        if self._unfolded_commits and revision > self._handed_revision:
+            self._fold(self._folded)
+
     def _long_ended(self, sequence: int, error: BaseException | None, _: object) -> None:
         """A commit that did not go through the log is in the tables."""
         if error is None:
@@ -208,10 +215,3 @@ class JournalJobs:
                     journal.checkpoint()
             except Exception as error:  # noqa: BLE001  told on the loop
                 tell(self._failed, error)
-
-
-def _newest(names: list[VersionName]) -> int:
-    newest = 0
-    for revision, _, _ in names:
-        newest = max(newest, revision)
-    return newest

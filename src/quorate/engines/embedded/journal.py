@@ -34,6 +34,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,7 +59,8 @@ from quorate.engines.embedded.journal_file import (
     unreadable,
 )
 from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
-from quorate.engines.embedded.shared_rows import SharedRows, VersionName
+from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
+from quorate.engines.embedded.sweeping import Sweep
 from quorate.engines.embedded.syncing import sync_data
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
 from quorate.engines.embedded.versions import names_of
@@ -84,9 +87,12 @@ _ROW_BYTES = 64 * 1024
 _STATEMENT_ROWS = 128
 # Shared rows that are written anew in one go: they can be large.
 _REWRITE_ROWS = 8
+_SWEEP_ROWS = 16
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
+
+_mod_revision = attrgetter("mod_revision")
 
 Kind = Literal["store", "backup"]
 
@@ -290,7 +296,7 @@ class Journal:
     def load(self) -> Iterator[Versions]:
         """`read`, for the store that is going to write here."""
         for revision, versions in self._read_rows():
-            self._shared.note(revision, versions)
+            self._shared.note_loaded(revision, versions)
             yield versions
 
     def read(self) -> Iterator[Versions]:
@@ -467,6 +473,48 @@ class Journal:
             self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
         return (removed + len(alone)) * PAGE_BYTES  # at worst, each was on a page of its own
 
+    def sweep(self, sweep: Sweep, now: Callable[[], float] = time.perf_counter) -> Cleaned:
+        """Sweep what fits into a slice.  `sweep.after` tells how far it is."""
+        started = now()
+        if not sweep.is_begun:
+            sweep.begin(self._shared.whole_until(sweep.until))
+            sweep.keep_too(self._shared.hold_back(sweep.buried))
+        written = 0
+        with _Transaction(self):
+            while sweep.after < sweep.until and now() - started < _SLICE_AIM_S:
+                written += self._sweep_some(sweep)
+        self._logged(written)
+        return Cleaned(0, sweep.after < sweep.until, now() - started)
+
+    def _sweep_some(self, sweep: Sweep) -> int:
+        rows = self._shared.between(sweep.after + 1, sweep.until, _SWEEP_ROWS)
+        if not rows:
+            sweep.after = sweep.until
+            return 0
+        written = 0
+        gone: list[SharedRow] = []  # or partly: neighbours, written anew together
+        left: list[KeyValue] = []
+        for row in rows:
+            part = sweep.left_until(row.last)
+            if len(part) == row.count:
+                written += self._replace(gone, left)
+                gone, left = [], []
+            else:
+                gone.append(row)
+                left += part
+        sweep.after = rows[-1].last
+        return written + self._replace(gone, left)
+
+    def _replace(self, rows: list[SharedRow], left: list[KeyValue]) -> int:
+        """Of rows that follow each other, keep this."""
+        if not rows:
+            return 0
+        sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
+        removed = self._db.execute(sql, (rows[0].first, rows[-1].last)).rowcount
+        for row in rows:
+            self._shared.forget(row)
+        return removed * PAGE_BYTES + self._write(_rows(_by_revisions(left)))
+
     def _rewrite_some(self) -> int:
         rows = {row.first: row for row in self._shared.take_half_empty(_REWRITE_ROWS)}
         found = self._db.execute(
@@ -612,6 +660,11 @@ def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:
     if row:
         rows.append((row[0].mod_revision, tuple(row)))
     return rows
+
+
+def _by_revisions(versions: list[KeyValue]) -> list[Versions]:
+    """Versions in order, those of a revision together."""
+    return [tuple(same) for _, same in groupby(versions, key=_mod_revision)]
 
 
 @cache

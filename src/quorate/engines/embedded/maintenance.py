@@ -17,8 +17,9 @@ from quorate.clock import Clock
 from quorate.engines.embedded.journal import Cleaned
 from quorate.engines.embedded.retention import Ages, Retention
 from quorate.engines.embedded.state import State
+from quorate.engines.embedded.sweeping import Unswept
 from quorate.engines.embedded.versions import VersionName, names_of
-from quorate.engines.embedded.writer import Clean, GiveBack, Writer
+from quorate.engines.embedded.writer import Clean, GiveBack, Sweep, Writer
 from quorate.errors import Indeterminate, Rejected, Unavailable
 from quorate.store.model import Alarm, KeyValue
 
@@ -55,6 +56,8 @@ class Maintenance:
         self._clock = clock
         self._ages = None if retention.age_max_s is None else Ages(retention.age_max_s)
         self._garbage: deque[VersionName] = deque(names_of(garbage))
+        self._unswept = Unswept(state.revision)
+        self._cleaning = asyncio.Lock()  # what a sweep goes by must not change meanwhile
         self._compact_target = 0
         self._compaction_wanted = asyncio.Event()
         self._work = asyncio.Event()
@@ -64,7 +67,7 @@ class Maintenance:
     @property
     def garbage_count(self) -> int:
         """Versions that nobody can read any more but that are still on disk."""
-        return len(self._garbage)
+        return len(self._garbage) + self._unswept.freed_count
 
     def start(self, writer: Writer) -> None:
         self._writer = writer
@@ -162,18 +165,23 @@ class Maintenance:
         while True:
             await self._work.wait()
             self._work.clear()
-            while self._state.trim_pending or self._garbage:
+            while self._state.trim_pending or self.garbage_count:
                 await self._trim(garbage_max=2 * _BACKLOG_MAX)
                 await self._clean()
+                await self._sweep()
             while await self._submit(GiveBack()):  # noqa: ASYNC110  the pause is the point
                 await asyncio.sleep(_GIVE_BACK_PAUSE_S)
 
     async def _trim(self, *, garbage_max: int | None) -> None:
         """Free memory, until there is enough to clean from the journal."""
-        while self._state.trim_pending and (garbage_max is None or len(self._garbage) < garbage_max):
-            freed = self._state.trim(versions_max=_TRIM_VERSIONS)
-            self._garbage.extend(names_of(freed))
-            await asyncio.sleep(0)
+        async with self._cleaning:
+            while self._state.trim_pending:
+                if garbage_max is not None and len(self._garbage) >= garbage_max:
+                    return
+                newest: dict[bytes, KeyValue] = {}
+                freed = self._state.trim(versions_max=_TRIM_VERSIONS, newest=newest)
+                self._garbage.extend(names_of(self._unswept.trimmed(freed, newest)))
+                await asyncio.sleep(0)
 
     async def _clean(self) -> None:
         garbage = self._garbage
@@ -189,7 +197,22 @@ class Maintenance:
             if cleaned.took_s and len(garbage) < _BACKLOG_MAX:
                 await asyncio.sleep(cleaned.took_s)
 
-    async def _submit(self, job: Clean | GiveBack) -> object:
+    async def _sweep(self) -> None:
+        """Sweep all that compaction has passed, once everything older was let go of by name."""
+        async with self._cleaning:
+            if self._garbage or self._state.trim_pending or not self._unswept.freed_count:
+                return
+            sweep = self._unswept.sweep(self._state.compact_revision)
+            more = True
+            while more:
+                cleaned = await self._submit(sweep)
+                assert isinstance(cleaned, Cleaned)
+                more = cleaned.more
+                if more:
+                    await asyncio.sleep(cleaned.took_s)
+            self._unswept.done(sweep.after)
+
+    async def _submit(self, job: Clean | Sweep | GiveBack) -> object:
         ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
         def done(error: BaseException | None, result: object) -> None:

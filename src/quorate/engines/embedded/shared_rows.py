@@ -11,7 +11,8 @@ Invariant
       is held back until no older version of its key lingers in any other row.  (What is in its own
       goes with it, in one transaction.)
 
-Rows with the single version that names them, which go at once, are not listed and cost no memory.
+Rows that were there when the file was opened and hold the single version that names them, which go at
+once, are not listed and cost no memory.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from sortedcontainers import SortedDict
 
-from quorate.engines.embedded.versions import VersionName
+from quorate.engines.embedded.versions import VersionName, names_of
 from quorate.store.model import KeyValue
 
 __all__ = ["SharedRow", "SharedRows", "VersionName"]
@@ -62,10 +64,30 @@ class SharedRows:
 
     def note(self, first: int, versions: tuple[KeyValue, ...]) -> None:
         """A row was written."""
-        last = versions[-1].mod_revision
+        self._rows[first] = SharedRow(first, versions[-1].mod_revision, len(versions))
+
+    def note_loaded(self, first: int, versions: tuple[KeyValue, ...]) -> None:
+        """A row was there when the file was opened."""
         # One version that is left over of several is not where its own revision says.
-        if len(versions) > 1 or last != first:
-            self._rows[first] = SharedRow(first, last, len(versions))
+        if len(versions) > 1 or versions[0].mod_revision != first:
+            self.note(first, versions)
+
+    def whole_until(self, revision: int) -> int:
+        """The last revision, not after this one, at which no row goes on."""
+        row = self._find(revision)
+        return revision if row is None or row.last == revision else row.first - 1
+
+    def between(self, first: int, last: int, count_max: int) -> list[SharedRow]:
+        """The first so many rows from a revision to another."""
+        return [self._rows[at] for at in islice(self._rows.irange(first, last), count_max)]
+
+    def hold_back(self, versions: list[KeyValue]) -> list[KeyValue]:
+        """Of deletions that nobody needs, those that must stay until an older version is gone."""
+        lingering = self._lingering
+        kept = [kv for kv in versions if kv.key in lingering] if lingering else []
+        for name in names_of(kept):
+            self._held_back.setdefault(name[1], []).append(name)
+        return kept
 
     def let_go(self, names: Iterable[VersionName]) -> list[tuple[int, int]]:
         """Versions nobody needs any more; returns the rows that hold nothing else and can go.

@@ -594,10 +594,11 @@ class State:
     def trim_pending(self) -> bool:
         return self._trimmed < self.compact_revision
 
-    def trim(self, *, versions_max: int) -> list[KeyValue]:
+    def trim(self, *, versions_max: int, newest: dict[bytes, KeyValue] | None = None) -> list[KeyValue]:
         """Free what compaction left over, going on from the last call; return what was freed.
 
-        A call ends with the revision in which it has seen `versions_max` versions.
+        A call ends with the revision in which it has seen `versions_max` versions; `newest` gets the
+        last that it has seen of each key.
 
         The events of the compaction revision itself are kept, deletions too: it can still be
         watched from.  [etcd#19179]
@@ -606,6 +607,8 @@ class State:
         # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
         # in memory for each of them: 17 us for every put.
         last, count = newest_by_key(self._log.oldest(horizon + 1 - self._log.first), versions_max)
+        if newest is not None:
+            newest.update(last)
         freed: list[KeyValue] = []
         for kv in last.values():
             self._free_before(kv, freed, itself=not kv.version and kv.mod_revision < horizon)

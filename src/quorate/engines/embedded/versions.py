@@ -1,4 +1,4 @@
-"""What is asked of many versions of keys at once: their names, their size, the newest of each key.
+"""What is asked of many versions of keys at once: their names, their size, their order, the newest.
 
 Not compiled, and that is the point: the interpreter learns where a struct keeps an attribute, compiled
 code looks it up each time (see decision 0011).  A name takes 35 ns here, and took 115 compiled.  Of a
@@ -8,11 +8,14 @@ busy server, cleaning up is a quarter of the work.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TypeAlias
 
 from quorate.store.model import KeyValue
 
-__all__ = ["VersionName", "bytes_of", "names_of", "newest_by_key"]
+__all__ = ["VersionName", "by_revision", "bytes_of", "names_of", "newest_by_key", "old_of"]
+
+_mod_revision = attrgetter("mod_revision")
 
 # A version of a key: its revision, its key, and whether it is a deletion.  No transaction writes a key
 # twice, so no two versions have one name.
@@ -21,6 +24,16 @@ VersionName: TypeAlias = tuple[int, bytes, bool]
 
 def names_of(kvs: Iterable[KeyValue]) -> list[VersionName]:
     return [(kv.mod_revision, kv.key, not kv.version) for kv in kvs]
+
+
+def old_of(kvs: Iterable[KeyValue], revision: int) -> list[KeyValue]:
+    """Those that were written up to a revision."""
+    return [kv for kv in kvs if kv.mod_revision <= revision]
+
+
+def by_revision(kvs: Iterable[KeyValue]) -> list[KeyValue]:
+    """In the order they were written, as far as revisions tell."""
+    return sorted(kvs, key=_mod_revision)
 
 
 def bytes_of(kvs: Iterable[KeyValue]) -> int:

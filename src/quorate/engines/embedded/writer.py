@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from quorate.engines.embedded.jobs import Clean, Done, GiveBack, Job, JournalJobs
+from quorate.engines.embedded.jobs import Clean, Done, GiveBack, Job, JournalJobs, Sweep
 from quorate.engines.embedded.journal import Cleaned, Journal, JournalSize
 
-__all__ = ["Clean", "GiveBack", "InstantWriter", "JournalWriter", "Writer"]
+__all__ = ["Clean", "GiveBack", "InstantWriter", "JournalWriter", "Sweep", "Writer"]
 
 T = TypeVar("T")
 
@@ -40,6 +40,9 @@ class InstantWriter:
         result: object = None
         if isinstance(job, Clean):
             result = Cleaned(len(job.names) - job.start, more=False, took_s=0.0)
+        elif isinstance(job, Sweep):
+            job.after = job.until
+            result = Cleaned(0, more=False, took_s=0.0)
         self._loop.call_soon(done, None, result)
 
     async def size(self) -> JournalSize | None:

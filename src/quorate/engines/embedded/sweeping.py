@@ -1,0 +1,101 @@
+"""Sweeping: how what was written since the store was opened is cleaned, a whole stretch at a time.
+
+Most of what a busy store writes is short-lived: a counter, a session's node, the version of a parent
+that the next child makes old.  When compaction has passed a stretch of revisions, all that is left of
+it is the newest version of each key, and the revision log, which has just been gone through in order
+to free memory, has told which those are.  So rows of which nothing is left are deleted as a range, and
+the others are written anew from memory.  Nothing is read, and what is gone is never looked at.  To name
+each version that is gone, and take it out of its row, took 0.5 us of the loop and 2.5 of the worker: a
+quarter of the work of a server that creates and deletes ephemeral nodes.
+
+What is older, from before the store was opened or swept once, is cleaned by name (`shared_rows`): it is
+kept for long, and there is no telling when it goes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from quorate.engines.embedded.versions import by_revision, old_of
+from quorate.store.model import KeyValue
+
+__all__ = ["Sweep", "Unswept"]
+
+
+class Sweep:
+    """A stretch of revisions, after one and up to another, to be swept; the worker moves `after` on.
+
+    newest: of each key the newest version that was written there, or later.
+    """
+
+    __slots__ = ("_at", "_left", "_revisions", "after", "buried", "is_begun", "newest", "until")
+
+    def __init__(self, after: int, until: int, newest: list[KeyValue]) -> None:
+        self.after = after
+        self.until = until
+        self.newest = newest
+        self.is_begun = False
+        self.buried: list[KeyValue] = []  # deletions that nobody can see any more
+        self._left: list[KeyValue] = []  # in order
+        self._revisions: list[int] = []
+        self._at = 0
+
+    def begin(self, until: int) -> None:
+        """Find out what is left, and end no later than here."""
+        self.is_begun = True
+        self.until = until
+        for kv in self.newest:
+            if kv.mod_revision <= until:
+                (self._left if kv.version else self.buried).append(kv)
+
+    def keep_too(self, versions: list[KeyValue]) -> None:
+        """Keep these as well; the last word on what is left."""
+        self._left = by_revision(self._left + versions)
+        self._revisions = [kv.mod_revision for kv in self._left]
+
+    def left_until(self, revision: int) -> Sequence[KeyValue]:
+        """What is left up to this revision, and was not taken before."""
+        start = self._at
+        self._at = bisect_right(self._revisions, revision, start)
+        return self._left[start : self._at]
+
+
+class Unswept:
+    """What compaction has passed and nobody has swept: of each key the newest version.
+
+    swept: the revision up to which everything is cleaned by name.
+    freed_count: how many versions have been freed since the last sweep.
+    """
+
+    __slots__ = ("_newest", "freed_count", "swept")
+
+    def __init__(self, swept: int) -> None:
+        self.swept = swept
+        self.freed_count = 0
+        self._newest: dict[bytes, KeyValue] = {}
+
+    def trimmed(self, freed: list[KeyValue], newest: dict[bytes, KeyValue]) -> list[KeyValue]:
+        """Versions were freed, others are the newest of what was gone through; returns those to be
+        cleaned by name."""
+        swept = self.swept
+        for key, kv in newest.items():
+            if kv.mod_revision > swept:
+                self._newest[key] = kv
+        old = old_of(freed, swept)
+        self.freed_count += len(freed) - len(old)
+        return old
+
+    def sweep(self, horizon: int) -> Sweep:
+        """All of it, when everything up to the compaction revision was trimmed.
+
+        But for that revision itself, which can be watched: its deletions, and the order in it, stay.
+        """
+        return Sweep(self.swept, horizon - 1, list(self._newest.values()))
+
+    def done(self, until: int) -> None:
+        """What was written up to here is swept."""
+        if until > self.swept:
+            self.swept = until
+            self._newest = {key: kv for key, kv in self._newest.items() if kv.mod_revision > until}
+        self.freed_count = 0
