@@ -383,7 +383,19 @@ class EtcdStore:
 
     async def keep_alive(self, lease: int) -> LeaseGrant:
         self._check_serving()
-        return await self.remote.keep_alive(lease, timeout_s=min(KEEP_ALIVE_S, self._timeout_s))
+        timeout_s = min(KEEP_ALIVE_S, self._timeout_s)
+        if self._serving.is_in_doubt:
+            # This process stood still, and maybe the member it asks did too: one that led then renews
+            # leases which another has in hand by now, for nothing (etcd#15247).  It cannot answer a
+            # question that takes a majority.
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._serving.newest_revision()
+            except TimeoutError as error:
+                raise Unavailable(
+                    f"keep-alive of lease {lease:x}: the cluster did not answer within {timeout_s:g} s."
+                ) from error
+        return await self.remote.keep_alive(lease, timeout_s=timeout_s)
 
     async def revoke(self, lease: int) -> Revision:
         self._check_serving()
