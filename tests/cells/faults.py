@@ -32,6 +32,7 @@ class Breaking:
     holder: a load whose clients hold locks, and which can be stopped.
     windows: when each fault was, in CLOCK_MONOTONIC.
     notes: what could not be done as planned, because another fault was in the way.
+    woken: when members went on that had been stopped while they led.
     """
 
     cell: Cell
@@ -39,6 +40,7 @@ class Breaking:
     holder: Program | None
     windows: list[tuple[Fault, float, float]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    woken: list[float] = field(default_factory=list)
     _rules: dict[int, Mapping[str, list[str]]] = field(default_factory=dict)
     _rules_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -121,10 +123,15 @@ class Breaking:
         await self._stop(fault, [host.node])
 
     async def _stop_member(self, fault: Fault, host: Host) -> None:
-        await self._stop(fault, [host.member])
+        await self._stop_with_member(fault, host, [host.member])
 
     async def _stop_host(self, fault: Fault, host: Host) -> None:
-        await self._stop(fault, [host.member, host.node])
+        await self._stop_with_member(fault, host, [host.member, host.node])
+
+    async def _stop_with_member(self, fault: Fault, host: Host, programs: list[Program | None]) -> None:
+        if await self.cell.leader() == host.name:
+            self.woken.append(time.monotonic() + fault.for_s)  # no sooner
+        await self._stop(fault, programs)
 
     async def _stop_holder(self, fault: Fault, host: Host) -> None:
         await self._stop(fault, [self.holder])

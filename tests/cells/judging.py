@@ -30,6 +30,9 @@ _SHOWN_MAX = 5
 _LIMIT_S = 60.0
 _SILENCE_S = 0.7
 _ELECTION_S = 1.0  # what a new leader of etcd adds to every lease
+# A leader that was stopped and goes on takes every lease for overdue; what it asks to be revoked is
+# passed on to whoever leads now, and done (etcd#15247, before 3.4.31 and 3.5.13).
+_REVOKES_S = 2.0
 _LOOKS_LIKE_A_DEFECT = re.compile(r"^Traceback|^\S+ error ", re.MULTILINE)
 _SHOWN_CHARACTERS = 1500
 
@@ -42,6 +45,7 @@ class Evidence:
     final: what the sets held at the end, as each host told it: by host, then by set.
     faults: when there were any.
     outages: those after which a session may rightly live longer than its timeout says.
+    woken: when members of etcd went on that had been stopped while they led.
     digests: what each node holds at the end, in one word; with those of the members themselves.
     gone: when each ephemeral node was seen to be deleted.
     """
@@ -53,6 +57,7 @@ class Evidence:
     digests: dict[str, str]
     faults: tuple[tuple[float, float], ...]
     outages: tuple[tuple[float, float], ...]
+    woken: tuple[float, ...]
     gone: dict[str, float]
     observed_until: float
 
@@ -241,14 +246,18 @@ def _ephemerals(
             since <= life.acked + life.timeout_s and until >= life.acked - life.timeout_s
             for since, until in [*evidence.faults, *outages]
         )
+        # A session that etcd ended by mistake ended like one that was closed: at any time.
+        mistaken = (at for at in evidence.woken if gone is not None and at <= gone <= at + _REVOKES_S)
         record = Ephemeral(
             life.path,
             life.session,
             life.timeout_s,
-            life.acked - life.timeout_s / 3 if near else life.acked,
+            life.acked,
             life.alive,
             evidence.observed_until if gone is None else gone,
             gone,
+            ended=next(mistaken, None),
+            sure_s=life.timeout_s * 2 / 3 if near else None,
         )
         if gone is not None or check_ephemerals([record], outages=outages).problem.startswith(
             f"{life.path} of session {life.session:#x}: late"

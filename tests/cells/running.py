@@ -109,6 +109,7 @@ async def _run(plan: Plan, setup: Setup, network: Network, directory: Path, rate
             for each, since, until in breaking.windows
             if each.kind in PUTS_OFF_LAPSES
         ),
+        woken=tuple(breaking.woken),
         gone=gone,
         observed_until=observed_until,
     )

@@ -38,6 +38,7 @@ class Ephemeral:
     seen: float  # the last look that found the node: when it began
     missing: float | None  # the first that did not, or the event that told so: when it was answered
     ended: float | None = None  # the client asked to close the session or to delete the node
+    sure_s: float | None = None  # so long after `acked` it is promised, if not for the whole timeout
 
 
 def check_ephemerals(
@@ -64,7 +65,8 @@ def check_ephemerals(
 
 
 def _early(record: Ephemeral) -> str:
-    due = record.acked + record.timeout_s
+    sure_s = record.timeout_s if record.sure_s is None else record.sure_s
+    due = record.acked + sure_s
     if record.missing is None or record.missing >= due:
         return ""
     if record.ended is not None and record.ended <= record.missing:
@@ -72,6 +74,7 @@ def _early(record: Ephemeral) -> str:
     return (
         f"early by {due - record.missing:.3f} s: missing {record.missing - record.acked:.3f} s after a "
         f"request that was acknowledged, with a timeout of {record.timeout_s:.3f} s"
+        + ("" if record.sure_s is None else f", of which {sure_s:.3f} s were promised")
     )
 
 

@@ -40,6 +40,7 @@ def evidence(tmp_path: Path) -> Evidence:
         digests={"h1-node": "x", "h2-node": "x"},
         faults=((50.0, 60.0),),
         outages=((50.0, 60.0),),
+        woken=(80.0,),
         gone={},
         observed_until=100.0,
     )
@@ -156,6 +157,9 @@ def test_a_session_may_outlive_a_time_in_which_nobody_could_write(evidence: Evid
         (49.0, 63.9, ""),  # and the clock starts again when it is over
         (49.0, 64.1, "late"),
         (10.0, None, "late"),
+        (79.0, 79.4, "early"),
+        (79.5, 80.1, ""),  # what an old leader of etcd revoked by mistake
+        (80.5, 82.1, "early"),
         (98.0, None, ""),  # nobody looked any more when its time was up
     ],
 )

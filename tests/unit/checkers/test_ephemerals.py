@@ -28,6 +28,15 @@ def test_gone_early_is_caught() -> None:
     )
 
 
+def test_where_less_is_promised_the_times_told_are_those_that_were_measured() -> None:
+    node = replace(NODE, seen=105.0, missing=106.5, sure_s=6.667)
+    assert check_ephemerals([replace(node, missing=106.7)])
+    assert check_ephemerals([node]).problem == (
+        "/e of session 0x1f: early by 0.167 s: missing 6.500 s after a request that was acknowledged, "
+        "with a timeout of 10.000 s, of which 6.667 s were promised"
+    )
+
+
 def test_a_session_that_was_closed_may_end_at_once() -> None:
     assert check_ephemerals([replace(NODE, seen=101.0, missing=102.0, ended=101.5)])
     gone_before = replace(NODE, seen=101.0, missing=102.0, ended=105.0)
