@@ -183,11 +183,6 @@ def _encode_value(cls: type[msgspec.Struct], spec: FieldSpec) -> Iterator[str]:
         case _:
             yield "if 0 <= value < 128:"
             yield f"    out.append(with_{spec.number}[value])"
-            if spec.kind is Kind.INT64:  # The size of most revisions.
-                yield "elif 0x4000 <= value < 0x10000000:"
-                yield f"    out.append({tag!r})"
-                yield "    out.append(CONTINUED[value & 0x3FFF])"
-                yield "    out.append(VARINTS[value >> 14])"
             yield "else:"
             yield f"    out.append({tag!r})"
             yield f"    out.append({WRITERS[spec.kind]}(value))"
@@ -197,7 +192,7 @@ def _encode_value(cls: type[msgspec.Struct], spec: FieldSpec) -> Iterator[str]:
     yield f"    out.append(with_{spec.number}[size])"
     yield "else:"
     yield f"    out.append({tag!r})"
-    yield "    out.append(VARINTS[size] if size < 0x4000 else varint(size))"
+    yield "    out.append(varint(size))"
     yield "out.append(value)"
 
 

@@ -25,11 +25,10 @@ UINT64_MAX: Final = (1 << 64) - 1
 REMEMBERED_MAX: Final = 1024
 """How many large numbers are remembered in both forms; the least recently used are forgotten."""
 
-# Two groups of seven bits at a time: 16,384 entries each, so that most integers are one or two lookups.
+# Seven bits: the last group of a number, and one that others follow.  Tables of two groups in one step
+# save some 30 ns a number, of the 20 us a request takes, and take 1.8 MB.
 _LAST: Final = tuple(bytes((group,)) for group in range(128))
 _MORE: Final = tuple(bytes((group | 128,)) for group in range(128))
-VARINTS: Final = _LAST + tuple(low + high for high in _LAST[1:] for low in _MORE)
-CONTINUED: Final = tuple(low + high for high in _MORE for low in _MORE)
 
 
 # -- writing ---------------------------------------------------------------------------------
@@ -37,11 +36,11 @@ CONTINUED: Final = tuple(low + high for high in _MORE for low in _MORE)
 
 def varint(value: int) -> bytes:
     """A value that is known to be from 0 to 2**64 - 1."""
+    if value < 1 << 7:
+        return _LAST[value]
     if value < 1 << 14:
-        return VARINTS[value]
-    if value < 1 << 28:
-        return CONTINUED[value & 0x3FFF] + VARINTS[value >> 14]
-    return CONTINUED[value & 0x3FFF] + CONTINUED[value >> 14 & 0x3FFF] + varint(value >> 28)
+        return _MORE[value & 0x7F] + _LAST[value >> 7]
+    return _MORE[value & 0x7F] + _MORE[value >> 7 & 0x7F] + varint(value >> 14)
 
 
 def int64(value: int) -> bytes:
