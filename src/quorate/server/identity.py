@@ -7,7 +7,6 @@ store that was restored is another one.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -55,6 +54,8 @@ def establish_ids(data: Path | None, *, rng: random.Random | None = None) -> Clu
 
 def ids_in_cell(cluster_id: int, address: str) -> ClusterIds:
     """The ids of a node of a cell: the cluster's own, which all nodes share, and one by its address."""
+    import hashlib  # brings OpenSSL, which a server on its own can do without
+
     digest = hashlib.sha256(address.encode()).digest()
     return ClusterIds(cluster_id or 1, int.from_bytes(digest[:8], "big") or 1)
 

@@ -19,7 +19,7 @@ def bind(address: Address, *, setting: str) -> socket.socket:
     """
     try:
         family, kind, protocol, _, name = socket.getaddrinfo(
-            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            _encoded(address.host), address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
     except OSError as error:
         raise Unavailable(f"cannot listen on {address}: {error.strerror or error}.") from error
@@ -45,6 +45,11 @@ def reachable(address: Address) -> Address:
     if address.host in ("0.0.0.0", "::"):
         return Address(socket.gethostname(), address.port)
     return address
+
+
+def _encoded(host: str) -> bytes | str:
+    # Given text, Python loads all of IDNA, which numbers and most names need not.
+    return host.encode() if host.isascii() else host
 
 
 def _explain(error: OSError, setting: str) -> str:

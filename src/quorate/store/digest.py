@@ -6,7 +6,6 @@ version and its lease; nothing of history, so two stores compacted differently a
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 import msgspec
@@ -24,6 +23,8 @@ class Digest:
     __slots__ = ("_hash",)
 
     def __init__(self) -> None:
+        import hashlib  # brings OpenSSL: 4 MB that only who asks for a digest needs
+
         self._hash = hashlib.blake2b(digest_size=16)
 
     def update(self, kvs: Iterable[KeyValue]) -> None:

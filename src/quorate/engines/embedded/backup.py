@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import secrets
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,7 +62,7 @@ async def write_backup(
 ) -> BackupReport:
     """Write a backup.  The file appears under its name only when it is complete and on disk."""
     # A name of its own: two backups to one path must not get into each other's file.
-    partial = Path(f"{path}.{secrets.token_hex(4)}.partial")
+    partial = Path(f"{path}.{os.urandom(4).hex()}.partial")
     with store.pinned() as revision:
         total = (await store.status()).keys_count
         leases = store.granted_leases()

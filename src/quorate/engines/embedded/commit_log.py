@@ -25,7 +25,6 @@ SQLite does ("powersafe overwrite").
 from __future__ import annotations
 
 import os
-import shutil
 import struct
 import zlib
 from pathlib import Path
@@ -106,10 +105,7 @@ def create_log_file(path: Path) -> int:
     # Only the owner may read what is in it.
     file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
-        length = os.fstat(file).st_size
-        wanted = 2 * log_length.HALF_BYTES
-        if length < wanted and shutil.disk_usage(path.parent).free >= log_length.FREE_BYTES_MIN:
-            log_length.lengthen(file, length, wanted)
+        log_length.lengthen(file, path)
         os.fsync(file)
         sync_directory(path.parent)
     except BaseException:

@@ -28,7 +28,6 @@ Invariants
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import sys
 import time
@@ -209,7 +208,7 @@ class Journal:
         sequence = 0
         if id is None:
             file = create_log_file(self._log_path)
-            id = secrets.randbits(63)
+            id = int.from_bytes(os.urandom(8), "big") >> 1
             batch = Batch()
             batch.meta = {"format": FORMAT, "log_id": id, "log_half_bytes": half_bytes}
             self.commit(batch, sequence=0)

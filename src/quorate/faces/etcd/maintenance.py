@@ -7,9 +7,6 @@ members to have it done by (`standing.py`).
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -221,6 +218,10 @@ class MaintenanceService:
                 StatusCode.UNIMPLEMENTED,
                 "this server's store keeps no data of its own to take a snapshot of",
             )
+        # Imported by the few who need them: with what they import they take a megabyte.
+        import shutil
+        import tempfile
+
         directory = await asyncio.to_thread(tempfile.mkdtemp, prefix="quorate-snapshot-")
         try:
             path = Path(directory, "snapshot.db")
@@ -249,6 +250,8 @@ class MaintenanceService:
 
 
 async def _send_file(path: Path, send: Send[SnapshotResponse]) -> None:
+    import hashlib  # brings OpenSSL, see store/digest.py
+
     remaining = (await asyncio.to_thread(path.stat)).st_size
     digest = hashlib.sha256()
     file = await asyncio.to_thread(path.open, "rb")

@@ -14,8 +14,6 @@ What a node says
 
 from __future__ import annotations
 
-import hashlib
-
 from quorate.faces.etcd.header import Identity
 from quorate.store.api import OnCluster, Store
 from quorate.store.model import ClusterHealth
@@ -47,6 +45,8 @@ class Standing:
             return self._identity.member_id
         if not health.is_serving:
             return 0
+        import hashlib  # brings OpenSSL, which a server on its own can do without
+
         named = b"%d/%b" % (self._identity.cluster_id, health.leader.encode())
         # Neither 0 nor, but for an accident in 2**63, our own.
         return int.from_bytes(hashlib.sha256(named).digest()[:8], "big") | 1

@@ -15,14 +15,13 @@ Invariants
 from __future__ import annotations
 
 import base64
-import hashlib
-import hmac
 import ipaddress
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 from quorate.faces.zookeeper.faults import ZkError
+from quorate.faces.zookeeper.unguessable import is_same
 from quorate.wire.zookeeper.codes import Err
 from quorate.wire.zookeeper.requests import Acl
 
@@ -170,6 +169,8 @@ def user_name(identity: Identity) -> str:
 
 def digest_of(name_and_password: bytes) -> str:
     """name:password to name:digest, as stored in ACLs (DigestAuthenticationProvider.generateDigest)."""
+    import hashlib  # brings OpenSSL: only who gives a password needs it
+
     text = name_and_password.decode("utf-8", "replace")
     name = text.split(":", 1)[0]
     digest = hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).digest()
@@ -177,7 +178,7 @@ def digest_of(name_and_password: bytes) -> str:
 
 
 def _same(one: str, other: str) -> bool:
-    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+    return is_same(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
 def _is_id_valid(scheme: str, id: str) -> bool:

@@ -19,7 +19,6 @@ import math
 import os
 import platform
 import socket
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeAlias
@@ -206,6 +205,8 @@ def environment() -> dict[str, str]:
 
 def properties() -> dict[str, str]:
     """What a Java server would have from its machine, as far as there is such a thing here."""
+    import tempfile  # which takes half a megabyte, and few ask
+
     system = os.uname() if hasattr(os, "uname") else None
     return {
         "python.version": platform.python_version(),

@@ -28,16 +28,15 @@ where localSessionsEnabled is set.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
-import secrets
 from typing import Final
 
 from quorate.clock import Clock
 from quorate.faces.zookeeper.sessions import Session, SessionConnection, negotiated
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.tree import Tree
-from quorate.wire.zookeeper.codes import PASSWORD_BYTES, Op
+from quorate.faces.zookeeper.unguessable import is_same, random_id, random_password
+from quorate.wire.zookeeper.codes import Op
 from quorate.wire.zookeeper.requests import ConnectRequest
 
 __all__ = ["NOT_READ_ONLY_OPS", "SESSIONS_MAX", "ReadOnlySessions"]
@@ -94,8 +93,8 @@ class ReadOnlySessions:
             return
         id = 0
         while not id or id in self._sessions:
-            id = -secrets.randbits(63)
-        self._serve(Session(id, secrets.token_bytes(PASSWORD_BYTES)), request, connection)
+            id = -random_id()
+        self._serve(Session(id, random_password()), request, connection)
 
     def _come_back(self, request: ConnectRequest, connection: SessionConnection) -> None:
         id = request.session_id
@@ -105,7 +104,7 @@ class ReadOnlySessions:
             session = Session(id, record.password)
         if session is None and id > 0:
             connection.hang_up(f"its session {id:x} is not known here, and nobody can be asked")
-        elif session is None or not hmac.compare_digest(session.password, request.password):
+        elif session is None or not is_same(session.password, request.password):
             connection.refused()
         else:
             self._serve(session, request, connection)

@@ -21,7 +21,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-import secrets
+import os
 from collections.abc import Callable, Sequence
 
 from quorate.clock import Clock, SystemClock
@@ -69,7 +69,7 @@ class Replica:
         sole_writer: bool = False,
     ) -> None:
         """`sole_writer`: nobody but this face changes what is its own in the store."""
-        self.node_id = secrets.token_bytes(8)
+        self.node_id = os.urandom(8)
         self.tree = Tree()
         self.watches = WatchTable(self.tree)
         self.ready = asyncio.Event()

@@ -32,10 +32,8 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import hmac
 import logging
 import math
-import secrets
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -46,9 +44,9 @@ from quorate.faces.zookeeper.replica import Replica
 from quorate.faces.zookeeper.rhythm import CLUSTER, NEAR, RENEW_S
 from quorate.faces.zookeeper.settings import ZooKeeperSettings
 from quorate.faces.zookeeper.tree import SessionRecord
+from quorate.faces.zookeeper.unguessable import is_same, random_id, random_password
 from quorate.store.api import InProcess, OnCluster, Store
 from quorate.store.model import Compare, LeaseId, Put, Txn
-from quorate.wire.zookeeper.codes import PASSWORD_BYTES
 from quorate.wire.zookeeper.requests import ConnectRequest
 
 __all__ = ["Session", "SessionConnection", "SessionKeeper", "Sessions", "negotiated"]
@@ -224,10 +222,10 @@ class Sessions:
 
     async def open(self, timeout_ms: int) -> Session:
         """A new session, once it is durable and in the tree."""
-        password = secrets.token_bytes(PASSWORD_BYTES)
+        password = random_password()
         started = self._now()
         while True:
-            id = secrets.randbits(63)
+            id = random_id()
             if not id:
                 continue  # means "a new one" in a ConnectRequest
             try:
@@ -259,7 +257,7 @@ class Sessions:
     async def attach(self, id: int, password: bytes, timeout_ms: int) -> Session:
         """The session a client comes back to.  Raises `SessionUnknown` if there is none such."""
         record = await self._find(id)
-        if record is None or not hmac.compare_digest(record.password, password):
+        if record is None or not is_same(record.password, password):
             raise SessionUnknown
         session = self._sessions.get(id)
         if session is not None and session.connection is not None:
@@ -282,7 +280,7 @@ class Sessions:
         replica = self._replica
         for _ in range(_MOVES_MAX):
             record = replica.tree.sessions.get(id)
-            if record is None or not hmac.compare_digest(record.password, password):
+            if record is None or not is_same(record.password, password):
                 raise SessionUnknown
             is_so = record.node_id == replica.node_id and record.timeout_ms == timeout_ms
             if is_so and id not in replica.unsettled:
@@ -451,7 +449,7 @@ class Sessions:
         record = self._replica.tree.sessions.get(id)
         if record is None or record.node_id != self._replica.node_id:
             return False
-        password = secrets.token_bytes(PASSWORD_BYTES)
+        password = random_password()
         return await self._rewrite(record, encode_session(password, record.timeout_ms, _NOBODY))
 
     # -- tasks -----------------------------------------------------------------------------
