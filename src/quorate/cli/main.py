@@ -1,6 +1,7 @@
 """The entry point: answers `--version` itself, and leaves everything else to the verbs.
 
-Loading click takes longer than starting Python does; whoever asks for the version need not wait for it.
+Loading click takes longer than starting Python does; whoever asks for the version need not wait for it,
+and a server need not keep it in memory.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         sys.stdout.write(f"quorate {__version__}\n")
         return
+    if sys.argv[1:2] == ["serve"]:
+        from quorate.cli.serving import serve_plainly
+
+        code = serve_plainly(sys.argv[2:])
+        if code is not None:
+            sys.exit(code)
     from quorate.cli.verbs import run
 
     sys.exit(run())

@@ -1,4 +1,4 @@
-"""The command itself: finds the verb, and turns every expected failure into one line and an exit code.
+"""The command itself: finds the verb, and explains what it does not understand.
 
 A verb is a module that is imported when it is used: `quorate get` should not wait for a web server to
 load.  `_GROUPS` is the one list of verbs, in the order `quorate --help` shows them.
@@ -7,14 +7,12 @@ load.  `_GROUPS` is the one list of verbs, in the order `quorate --help` shows t
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 
 import click
 
 from quorate import __version__
 from quorate.cli.exits import EXPLAINED, Exit
-from quorate.errors import Indeterminate, InvalidRequest, LeaseLost, LeaseNotFound, QuorateError
+from quorate.cli.failures import carry_out, fail, while_read
 
 __all__ = ["cli", "run"]
 
@@ -86,14 +84,8 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        try:
-            outcome: object = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError:
-            # Whoever read our output has seen enough.  What is buffered must not fail again at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return Exit.BROKEN_PIPE
-        return outcome
+        # Not around all of click, which has its own idea of a reader that left.
+        return while_read(lambda: super(_Verbs, self).invoke(ctx))
 
     def format_commands(
         self,
@@ -126,38 +118,21 @@ def cli() -> None:
 
 def run() -> int:
     """Carry out the command line; the exit code."""
+    return carry_out(_run_verb)
+
+
+def _run_verb() -> object:
     try:
-        outcome = cli.main(prog_name="quorate", standalone_mode=False)
+        return cli.main(prog_name="quorate", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return Exit.MISUSED
     except click.UsageError as error:
-        return _fail(_one_line(error), Exit.MISUSED)
+        return fail(_one_line(error), Exit.MISUSED)
     except click.ClickException as error:
-        return _fail(error.format_message(), Exit.FAILED)
-    except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted.", Exit.INTERRUPTED)
-    except QuorateError as error:
-        return _fail(str(error), _code_of(error))
-    except TimeoutError as error:
-        return _fail(str(error) or "no answer in time.", Exit.TIMED_OUT)
-    except OSError as error:
-        return _fail(f"{error.filename or 'the system'}: {error.strerror or error}.", Exit.FAILED)
-    return outcome if isinstance(outcome, int) else Exit.DONE
-
-
-def _code_of(error: QuorateError) -> Exit:
-    match error:
-        case InvalidRequest():
-            return Exit.MISUSED
-        case LeaseNotFound():
-            return Exit.NO
-        case Indeterminate():
-            return Exit.UNKNOWN
-        case LeaseLost():
-            return Exit.LOST
-        case _:
-            return Exit.FAILED
+        return fail(error.format_message(), Exit.FAILED)
+    except click.Abort:
+        return fail("interrupted.", Exit.INTERRUPTED)
 
 
 def _one_line(error: click.UsageError) -> str:
@@ -165,9 +140,3 @@ def _one_line(error: click.UsageError) -> str:
     where = error.ctx.command_path if error.ctx is not None else "quorate"
     ended = message if message.endswith((".", "?", "!")) else f"{message}."
     return f"{ended} `{where} --help` shows what there is."
-
-
-def _fail(message: str, code: Exit) -> int:
-    # One line, whatever the message quotes.
-    click.echo(f"quorate: {' '.join(message.split())}", err=True)
-    return code
