@@ -37,6 +37,8 @@ _STAMP = _BUILD / "digest"
 
 # At 2 the compiler takes a third longer, and what it makes was no faster.
 _OPT_LEVEL = "1"
+# Modules find each other through capsules.  To export 3,000 functions besides takes 0.3 MB of a server.
+_HIDDEN = ["-fvisibility=hidden"]
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
@@ -118,6 +120,9 @@ def compile_in_place() -> None:
             Extension(".".join(path.with_suffix("").parts), [str(path)])
             for path in _named("c_modules", ".c")
         ]
+        if sys.platform != "win32":
+            for extension in extensions:
+                extension.extra_compile_args += _HIDDEN
         command = build_ext(Distribution({"name": "quorate", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(_BUILD / "lib"), str(_BUILD / "temp")
         command.ensure_finalized()
