@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -43,6 +44,7 @@ __all__ = [
     "UNSENT_BYTES_MAX",
     "Call",
     "CallHost",
+    "Deadlines",
     "RefusedCall",
     "Status",
     "StreamCall",
@@ -54,6 +56,8 @@ logger = logging.getLogger(__name__)
 Status = tuple[StatusCode, str]
 
 _DEADLINE: Status = (StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
+# A call may end so much after its deadline.
+_DEADLINES_APART_S = 0.01
 _PREFIX_BYTES = 5
 # With so much waiting for a peer that takes nothing, its further answers are not even encoded.
 UNSENT_BYTES_MAX = 8 * 1024 * 1024
@@ -70,6 +74,7 @@ class CallHost:
     """
 
     __slots__ = (
+        "deadlines",
         "http2",
         "loop",
         "message_bytes_max",
@@ -78,11 +83,10 @@ class CallHost:
         "writing_paused",
     )
 
-    def __init__(
-        self, http2: Connection, loop: asyncio.AbstractEventLoop, message_bytes_max: int
-    ) -> None:
+    def __init__(self, http2: Connection, deadlines: Deadlines, message_bytes_max: int) -> None:
         self.http2 = http2
-        self.loop = loop
+        self.deadlines = deadlines
+        self.loop = deadlines.loop
         self.message_bytes_max = message_bytes_max
         self.writing_paused = False
         # How much of the answers the peer has not taken yet, and of its requests is not complete.
@@ -130,6 +134,51 @@ class Call:
         return
 
 
+class Deadlines:
+    """When calls must be over: one timer for all of them, since nearly all end long before.
+
+    It is set for the first deadline there is and left to ring; a timer of its own for each call took
+    4 % of the instructions of a small transaction.
+    """
+
+    __slots__ = ("_calls", "_due", "_timer", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._calls: dict[Call, float] = {}
+        self._due = math.inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, call: Call, timeout_s: float) -> None:
+        at = self.loop.time() + timeout_s
+        self._calls[call] = at
+        if at < self._due:
+            self._set(at)
+
+    def discard(self, call: Call) -> None:
+        self._calls.pop(call, None)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _set(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = at
+        self._timer = self.loop.call_at(at, self._ring)
+
+    def _ring(self) -> None:
+        now = self.loop.time()
+        self._timer, self._due = None, math.inf
+        for call in [call for call, at in self._calls.items() if at <= now]:
+            self.discard(call)
+            call.cancel(_DEADLINE)
+        if self._calls:
+            # All of them are looked at: however many deadlines there are, so often and no more.
+            self._set(max(min(self._calls.values()), now + _DEADLINES_APART_S))
+
+
 class RefusedCall(Call):
     """A call that cannot be served: it is told why once it has said what it wanted."""
 
@@ -158,7 +207,7 @@ class RefusedCall(Call):
 class _Handled(Call):
     """What both kinds of call share: a task, a deadline, and one way to end."""
 
-    __slots__ = ("_ending", "_gone", "_head", "_over", "_partial_bytes", "_task", "_timer")
+    __slots__ = ("_ending", "_gone", "_head", "_over", "_partial_bytes", "_task")
 
     def __init__(self, host: CallHost, stream_id: int, head: RequestHead) -> None:
         self.host, self._head = host, head
@@ -169,9 +218,8 @@ class _Handled(Call):
         self._ending: Status | None = None
         self._gone = False
         timeout_s = head.timeout_s
-        self._timer = (
-            None if timeout_s is None else host.loop.call_later(timeout_s, self.cancel, _DEADLINE)
-        )
+        if timeout_s is not None:
+            host.deadlines.add(self, timeout_s)
 
     def cancel(self, status: Status | None) -> None:
         if status is None:
@@ -195,8 +243,7 @@ class _Handled(Call):
     def _forget(self, code: StatusCode) -> None:
         self._over = True
         self.host.partial_bytes -= self._partial_bytes
-        if self._timer is not None:
-            self._timer.cancel()
+        self.host.deadlines.discard(self)
         self.host.ended(self.stream_id, self.path, code)
 
     def _send_status(self, status: Status) -> None:

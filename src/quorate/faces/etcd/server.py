@@ -19,7 +19,7 @@ from typing import cast
 from quorate.faces.common.asgi import AsgiApp
 from quorate.faces.common.http1 import Http1Connections
 from quorate.faces.etcd.call_counts import CallCounts
-from quorate.faces.etcd.calls import Status
+from quorate.faces.etcd.calls import Deadlines, Status
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.http_endpoints import make_http_app
 from quorate.faces.etcd.leadership import Leadership
@@ -76,6 +76,7 @@ class Face:
         self.connections_max = connections_max
         self.loop = asyncio.get_running_loop()
         self.http1 = Http1Connections(http_app, self.loop)
+        self.deadlines = Deadlines(self.loop)
         self.sessions: set[Session] = set()
         self.fresh: set[_Fresh] = set()
         self.draining = False
@@ -246,4 +247,5 @@ async def _listening(
         checks.cancel()
         server.close()
         await asyncio.gather(face.drain(), face.http1.drain(DRAIN_S))
+        face.deadlines.close()
         await asyncio.wait([checks])

@@ -71,7 +71,9 @@ class Session(CallHost):
 
     def __init__(self, face: Face) -> None:
         super().__init__(
-            Connection(client_side=False, limits=face.http2_limits), face.loop, face.message_bytes_max
+            Connection(client_side=False, limits=face.http2_limits),
+            face.deadlines,
+            face.message_bytes_max,
         )
         self._face = face
         self._stalled_at: float | None = None
