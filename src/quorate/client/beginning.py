@@ -16,6 +16,7 @@ from quorate.client.asking import Asking
 from quorate.client.details import describe
 from quorate.client.faults import Reason, error_of, indeterminate, reason_of
 from quorate.client.losses import AnswerUnreadable, CallLost, NotApplied
+from quorate.client.prepared import PreparedTxn
 from quorate.client.quick import read_put, read_txn
 from quorate.client.translate import put_payload, txn_payload
 from quorate.errors import ProtocolError, StoreClosed
@@ -38,6 +39,10 @@ class Beginning:
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 
+    def prepared(self, txn: Txn) -> Txn:
+        """See `Prepares`."""
+        return PreparedTxn(txn.compares, txn.then, txn.otherwise, txn_payload(txn))
+
     def begin(self, op: Put | Txn, on_result: OnResult) -> bool:
         """Send it; `on_result` gets the result, `NotApplied`, or `Indeterminate`, after this returned.
 
@@ -50,7 +55,7 @@ class Beginning:
         if isinstance(op, Put):
             path, payload = _PUT, put_payload(op)
         else:
-            path, payload = _TXN, txn_payload(op)
+            path, payload = _TXN, op.payload if isinstance(op, PreparedTxn) else txn_payload(op)
         channel.begin(
             path,
             payload,

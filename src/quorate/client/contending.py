@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from quorate.client.attempts import ASK_AGAIN_S
 from quorate.client.ground import Ground, Patience
+from quorate.client.holding import Held
 from quorate.client.queue_waits import told_first
 from quorate.client.session import Session
 from quorate.errors import (
@@ -34,17 +37,11 @@ from quorate.store import contention
 from quorate.store.contention import Place, joining, joining_if_free, leaving, place_key, place_of
 from quorate.store.model import KeyValue, SortTarget, Txn, TxnResult
 
-__all__ = ["Contender", "Won", "contend", "contenders", "try_contend"]
+__all__ = ["Contender", "Contest", "contenders"]
 
 _log = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class Won:
-    """A place that is the first of its queue, and the session it was won with."""
-
-    session: Session
-    place: Place
+H = TypeVar("H", bound=Held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,85 +65,137 @@ async def contenders(ground: Ground, name: bytes) -> tuple[Contender, ...]:
     return tuple(_contender(kv) for kv in found.kvs)
 
 
-async def contend(
-    ground: Ground, name: bytes, value: bytes, *, timeout: float | None, what: str
-) -> Won:
-    """Join the queue and wait to be the first.  Raises `TimedOut`, `Unavailable`, `Indeterminate`."""
-    patience = Patience(ground.clock, timeout)
-    if timeout == 0:
-        won = await try_contend(ground, name, value, what=what)
-        if won is None:
-            raise TimedOut(what, timeout_s=timeout)
-        return won
-    while True:
-        session = ground.session_now()
-        if session is None:
-            with ground.waiting(f"a session for {what}", patience):
-                session = await ground.session()
-        try:
-            return await _attempt(ground, name, value, session, patience, what)
-        except (SessionLost, LeaseNotFound) as error:
-            _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
+class Contest(Generic[H]):
+    """What can be won again and again: a name, the value to show, and what is held then.
 
-
-async def try_contend(ground: Ground, name: bytes, value: bytes, *, what: str) -> Won | None:
-    """Be the first if nobody is in the queue; it is not joined otherwise.
-
-    Raises `TimedOut` if there is no session at the moment: that is not waited for either.
+    hold: makes what may be held soon (`Held`, not begun), of the session and the place it was won with.
     """
-    while True:
-        with ground.waiting(f"a session for {what}", 0):
-            session = await ground.session()
-        key = ground.take_key(place_key(name, session.id))
-        try:
-            result = await _send(ground, key, session, joining_if_free(name, key, session.id, value))
-            if not result.succeeded:
-                ground.free_key(key)
-                return None
-            return _won(ground, session, _free_place(name, key, session, value, result), what)
-        except (SessionLost, LeaseNotFound) as error:
-            _log.warning("%s: trying again, with the next session: %s", what, error)
 
+    __slots__ = ("_ground", "_hold", "_name", "_taking", "_value", "_what")
 
-async def _attempt(
-    ground: Ground, name: bytes, value: bytes, session: Session, patience: Patience, what: str
-) -> Won:
-    key = ground.take_key(place_key(name, session.id))
-    # Most locks are free, and to say "if nobody is there" costs everyone on the way a third less
-    # than to ask who is: who finds somebody asks that as well.
-    taking = joining_if_free(name, key, session.id, value)
-    if patience.left is None:
-        result = await _send(ground, key, session, taking)
-    else:
+    def __init__(
+        self,
+        ground: Ground,
+        name: bytes,
+        value: bytes,
+        hold: Callable[[Session, Place], H],
+        *,
+        what: str,
+    ) -> None:
+        self._ground, self._name, self._value = ground, name, value
+        self._hold, self._what = hold, what
+        self._taking: _Taking | None = None
+
+    async def win(self, *, timeout: float | None) -> H:
+        """Join the queue and wait to be the first.
+
+        Raises `TimedOut`, `Unavailable`, `Indeterminate`.
+        """
+        ground, what = self._ground, self._what
+        patience = Patience(ground.clock, timeout)
+        if timeout == 0:
+            held = await self.try_win()
+            if held is None:
+                raise TimedOut(what, timeout_s=timeout)
+            return held
+        while True:
+            session = ground.session_now()
+            if session is None:
+                with ground.waiting(f"a session for {what}", patience):
+                    session = await ground.session()
+            try:
+                return await self._attempt(session, patience)
+            except (SessionLost, LeaseNotFound) as error:
+                _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
+
+    async def try_win(self) -> H | None:
+        """Be the first if nobody is in the queue; it is not joined otherwise.
+
+        Raises `TimedOut` if there is no session at the moment: that is not waited for either.
+        """
+        ground, what = self._ground, self._what
+        while True:
+            with ground.waiting(f"a session for {what}", 0):
+                session = await ground.session()
+            taking = self._taking_with(session)
+            try:
+                result = await _send(ground, taking.key, session, taking.txn)
+                if not result.succeeded:
+                    ground.free_key(taking.key)
+                    return None
+                return self._won_free(session, taking, result)
+            except (SessionLost, LeaseNotFound) as error:
+                _log.warning("%s: trying again, with the next session: %s", what, error)
+
+    async def _attempt(self, session: Session, patience: Patience) -> H:
+        ground, what = self._ground, self._what
+        # Most locks are free, and to say "if nobody is there" costs everyone on the way a third less
+        # than to ask who is: who finds somebody asks that as well.
+        taking = self._taking_with(session)
+        key = taking.key
+        if patience.left is None:
+            result = await _send(ground, key, session, taking.txn)
+        else:
+            with ground.waiting(what, patience, session):
+                result = await _send(ground, key, session, taking.txn)
+        if result.succeeded:
+            return self._won_free(session, taking, result)
+        name, value = self._name, self._value
         with ground.waiting(what, patience, session):
-            result = await _send(ground, key, session, taking)
-    if result.succeeded:
-        return _won(ground, session, _free_place(name, key, session, value, result), what)
-    with ground.waiting(what, patience, session):
-        result = await _send(ground, key, session, joining(name, key, session.id, value))
-        place = place_of(result, name, key, session.id, value)
-        try:
-            if not place.was_first:
-                told = told_first(ground.store, place)
-                if told is None or not await told:
-                    await _wait_first(ground, place)
-        except BaseException:
-            _give_up(ground, place, session)
-            raise
-    return _won(ground, session, place, what)
+            result = await _send(ground, key, session, joining(name, key, session.id, value))
+            place = place_of(result, name, key, session.id, value)
+            try:
+                # What it takes to hold it, and to give it up, is made while somebody else has it: a
+                # process that has waited is slow at first, and the time from one holder to the next
+                # counts.
+                held = self._hold(session, place)
+                if not place.was_first:
+                    held.prepare_release()
+                    told = told_first(ground.store, place)
+                    if told is None or not await told:
+                        await _wait_first(ground, place)
+            except BaseException:
+                _give_up(ground, place, session)
+                raise
+        return self._won(session, place, held)
+
+    def _taking_with(self, session: Session) -> _Taking:
+        """How to take it if nobody is there: mostly as the last time."""
+        ground, taking = self._ground, self._taking
+        if taking is not None and taking.lease == session.id and ground.retake_key(taking.key):
+            return taking
+        first_choice = place_key(self._name, session.id)
+        key = ground.take_key(first_choice)
+        txn = joining_if_free(self._name, key, session.id, self._value)
+        taking = _Taking(session.id, key, ground.writes.prepared(txn))
+        if key == first_choice:  # others are for one attempt
+            self._taking = taking
+        return taking
+
+    def _won_free(self, session: Session, taking: _Taking, taken: TxnResult) -> H:
+        """The place was taken where nobody was."""
+        revision = taken.revision
+        place = Place(
+            self._name, taking.key, taking.lease, revision, self._value, revision, was_first=True
+        )
+        return self._won(session, place, self._hold(session, place))
+
+    def _won(self, session: Session, place: Place, held: H) -> H:
+        """It is ours; unless the session is over by now, as a process finds that was stopped."""
+        if session.is_lost:
+            _give_up(self._ground, place, session)
+            raise session.loss(self._what)
+        held.begin_hold()
+        return held
 
 
-def _free_place(name: bytes, key: bytes, session: Session, value: bytes, taken: TxnResult) -> Place:
-    """The place that was taken where nobody was."""
-    return Place(name, key, session.id, taken.revision, value, taken.revision, was_first=True)
+class _Taking:
+    """A transaction that takes a place where nobody is, for a lease, with a key."""
 
+    __slots__ = ("key", "lease", "txn")
 
-def _won(ground: Ground, session: Session, place: Place, what: str) -> Won:
-    """It is ours; unless the session is over by now, as a process finds that was stopped."""
-    if session.is_lost:
-        _give_up(ground, place, session)
-        raise session.loss(what)
-    return Won(session, place)
+    def __init__(self, lease: int, key: bytes, txn: Txn) -> None:
+        self.lease, self.key, self.txn = lease, key, txn
 
 
 async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnResult:

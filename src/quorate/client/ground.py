@@ -136,6 +136,13 @@ class Ground:
         self._names_taken.add(key)
         return key
 
+    def retake_key(self, key: bytes) -> bool:
+        """Take a key that was taken before; False: it is in use."""
+        if key in self._names_taken:
+            return False
+        self._names_taken.add(key)
+        return True
+
     def free_key(self, key: bytes) -> None:
         """The attempt is over, and nothing of it is left in the store."""
         self._names_taken.discard(key)
@@ -206,7 +213,9 @@ class Waiting(Scope):
             self._bell.cancel()
         if self._forget is not None:
             self._forget()
-        super().__exit__(kind, error, trace)
+        if self.left(kind):
+            assert self.error is not None
+            raise self.error from error
 
 
 class Patience:

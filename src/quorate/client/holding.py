@@ -44,6 +44,9 @@ class Held:
     lost: set when it is not held any more although nobody released it.
     """
 
+    # Made with `is_won=False` it is something that may be held soon, and `begin_hold` says that it is:
+    # what is made while somebody else still holds it need not be made in the moment in which that ends.
+
     loss_type: type[LeaseLost] = LockLost
 
     def __init__(
@@ -56,7 +59,8 @@ class Held:
         token: int,
         what: str,
         hold_max_s: float | None = None,
-        on_gone: Callable[[], None] | None = None,
+        on_gone: Callable[[bytes], None] | None = None,
+        is_won: bool = True,
     ) -> None:
         self.name, self.key, self.token = name, key, token
         self.lost = asyncio.Event()
@@ -67,14 +71,26 @@ class Held:
         self._losing: list[Callable[[LeaseLost], None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._too_long: Timer | None = None
+        self._hold_max_s = hold_max_s
         self._watch_soon = 0
-        self._forget_session: Callable[[], None] = lambda: None
-        self._forget_session = session.on_loss(self._session_lost)
+        self._forget_session: Callable[[], None] | None = None
+        self._release_txn: Txn | None = None  # if it was made beforehand
+        if is_won:
+            self.begin_hold()
+
+    def begin_hold(self) -> None:
+        """It is ours, from now on."""
+        self._forget_session = self._session.on_loss(self._session_lost)
         if self.error is None:  # a session may be lost by the time it has won something
+            ground, hold_max_s = self._ground, self._hold_max_s
             self._watch_soon = ground.held_long.add(self._watch)
             if hold_max_s is not None:
                 too_long = f"held for {hold_max_s:g} s"
                 self._too_long = ground.clock.call_later(hold_max_s, lambda: self._lose(too_long))
+
+    def prepare_release(self) -> None:
+        """Make what will be sent to give it up: there is time now, and somebody waits then."""
+        self._release_txn = self._ground.writes.prepared(self.releasing())
 
     # -- whether it is held ------------------------------------------------------------------
 
@@ -164,7 +180,7 @@ class Held:
             self._gone()
             return None
         # First of all: somebody waits for it.
-        outcome = self._ground.writes.begin(self.releasing())
+        outcome = self._ground.writes.begin(self._release_txn or self.releasing())
         self._stand_down()
 
         def answered(done: asyncio.Future[TxnResult]) -> None:
@@ -184,11 +200,12 @@ class Held:
     def _gone(self) -> None:
         """Nothing of it is left in the store."""
         if self._on_gone is not None:
-            self._on_gone()
+            self._on_gone(self.key)
             self._on_gone = None
 
     def _stand_down(self) -> None:
-        self._forget_session()
+        if self._forget_session is not None:
+            self._forget_session()
         self._ground.held_long.discard(self._watch_soon)
         if self._too_long is not None:
             self._too_long.cancel()

@@ -104,7 +104,7 @@ class Job(Held, Generic[T]):
             token=claim.token,
             what=f"the claim of a job of {name}",
             hold_max_s=hold_max_s,
-            on_gone=lambda: ground.free_key(claim.key),
+            on_gone=ground.free_key,
         )
         self.item, self.attempts = item, claim.attempts
         self._claim, self._layout, self._attempts_max = claim, layout, attempts_max

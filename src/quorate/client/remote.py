@@ -167,7 +167,8 @@ class RemoteStore:
         endpoints = Endpoints(target.addresses, dial=self._dialling.dial, rng=rng, clock=clock)
         signing_in = SigningIn(target.user, target.password, timeout_s=timeout_s)
         self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
-        self.begin = Beginning(self._asking).begin
+        beginning = Beginning(self._asking)
+        self.begin, self.prepared = beginning.begin, beginning.prepared
         queue_waits = QueueWaits(self._asking)
         self.wait_oldest, self.begin_wait = queue_waits.wait_oldest, queue_waits.begin_wait
         # How a server is doing it can tell without a leader, too.

@@ -11,6 +11,7 @@ import asyncio
 from typing import Any
 
 from quorate.client.losses import NotApplied
+from quorate.client.prepared import Prepares
 from quorate.errors import QuorateError
 from quorate.store.api import Begins, Store
 from quorate.store.model import Txn, TxnResult
@@ -60,8 +61,13 @@ class Writes:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._begin = store.begin if isinstance(store, Begins) else None
+        self._prepared = store.prepared if isinstance(store, Prepares) else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+
+    def prepared(self, txn: Txn) -> Txn:
+        """The same transaction, with what can be done for it before it is begun done."""
+        return txn if self._prepared is None else self._prepared(txn)
 
     def begin(self, txn: Txn) -> Outcome:
         """Send it; the future gets the result or the error, and must not be cancelled."""

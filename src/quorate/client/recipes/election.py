@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from quorate.client.contending import Contender, contend, contenders
+from quorate.client.contending import Contender, Contest, contenders
 from quorate.client.ground import Ground
 from quorate.client.holding import Held, Holding
 from quorate.client.session import Session
@@ -56,7 +56,8 @@ class Term(Held):
             key=place.key,
             token=place.token,
             what=f"the leadership of {name}",
-            on_gone=lambda: ground.free_key(place.key),
+            on_gone=ground.free_key,
+            is_won=False,
         )
         self.value = place.value.decode("utf-8", "backslashreplace")
 
@@ -90,8 +91,11 @@ class Election:
         """
         said = self._ground.identity if value is None else value
         what = f"the leadership of {self.name}"
-        won = await contend(self._ground, self._key, said.encode(), timeout=timeout, what=what)
-        return Term(self._ground, won.session, won.place, name=self.name)
+        contest = Contest(self._ground, self._key, said.encode(), self._term, what=what)
+        return await contest.win(timeout=timeout)
+
+    def _term(self, session: Session, place: Place) -> Term:
+        return Term(self._ground, session, place, name=self.name)
 
     def lead(self, value: str | None = None, *, timeout: float | None = None) -> Holding[Term]:
         """A block as the leader: waits to be elected, and resigns at its end.

@@ -15,10 +15,12 @@ What it promises
 
 from __future__ import annotations
 
-from quorate.client.contending import Contender, Won, contend, contenders, try_contend
+from quorate.client.contending import Contender, Contest, contenders
 from quorate.client.ground import Ground
 from quorate.client.holding import Enterable, Held, Holding
 from quorate.client.owners import owner_here
+from quorate.client.session import Session
+from quorate.store.contention import Place
 
 __all__ = ["Lock"]
 
@@ -47,6 +49,8 @@ class Lock(Enterable[Held]):
         self._ground = ground
         self._what = f"the lock {name}"
         self._cancel_on_loss, self._reentrant, self._hold_max = cancel_on_loss, reentrant, hold_max
+        value = ground.identity.encode()
+        self._contest = Contest(ground, self._key, value, self._held, what=self._what)
 
     async def acquire(self, *, timeout: float | None = None) -> Held:
         """Wait for the lock.  Whoever acquires it so releases it: `async with lock.hold()` does both.
@@ -57,10 +61,7 @@ class Lock(Enterable[Held]):
         again = self._again()
         if again is not None:
             return again
-        ground = self._ground
-        value = ground.identity.encode()
-        won = await contend(ground, self._key, value, timeout=timeout, what=self._what)
-        return self._held(won)
+        return self._entered(await self._contest.win(timeout=timeout))
 
     async def try_acquire(self) -> Held | None:
         """Take the lock if nobody holds it or waits for it; None otherwise, at once.
@@ -70,9 +71,8 @@ class Lock(Enterable[Held]):
         again = self._again()
         if again is not None:
             return again
-        ground = self._ground
-        won = await try_contend(ground, self._key, ground.identity.encode(), what=self._what)
-        return None if won is None else self._held(won)
+        held = await self._contest.try_win()
+        return None if held is None else self._entered(held)
 
     def hold(self, *, timeout: float | None = None) -> Holding[Held]:
         """A block in which the lock is held: `async with lock.hold(timeout=5) as held`."""
@@ -95,22 +95,26 @@ class Lock(Enterable[Held]):
         held.depth += 1
         return held
 
-    def _held(self, won: Won) -> Held:
-        ground, place = self._ground, won.place
+    def _held(self, session: Session, place: Place) -> Held:
+        """What may be held soon."""
+        ground = self._ground
         kind = _Reentrant if self._reentrant else Held
-        held = kind(
+        return kind(
             ground,
-            won.session,
+            session,
             name=self.name,
             key=place.key,
             token=place.token,
             what=self._what,
             hold_max_s=self._hold_max,
-            on_gone=lambda: ground.free_key(place.key),
+            on_gone=ground.free_key,
+            is_won=False,
         )
+
+    def _entered(self, held: Held) -> Held:
         if isinstance(held, _Reentrant):
             held.entered_as = (self._key, owner_here())
-            ground.entered[held.entered_as] = held
+            self._ground.entered[held.entered_as] = held
         return held
 
     def __repr__(self) -> str:
