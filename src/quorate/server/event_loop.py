@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 __all__ = ["run"]
 
 _T = TypeVar("_T")
+
+# How long a thread waits for the interpreter lock before it asks for it.  The one that waits is the
+# journal's worker, after each call of SQLite, and what it has in hand is short.
+_SWITCH_S = 0.0005
 
 
 def run(main: Coroutine[Any, Any, _T]) -> _T:
@@ -20,6 +25,7 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     """
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    sys.setswitchinterval(_SWITCH_S)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(main)
 

@@ -47,7 +47,7 @@ def loaded() -> set[str]:
 
 @pytest.mark.parametrize(
     "module",
-    ["click", "rich", "shutil", "tempfile", "hpack", "prometheus_client", "tomllib",
+    ["click", "rich", "shutil", "tempfile", "prometheus_client", "tomllib",
      "encodings.idna"],
 )  # fmt: skip
 def test_idle_server_does_without(loaded: set[str], module: str) -> None:

@@ -35,7 +35,7 @@ Work = Callable[[], object]
 
 # Folded when so many bytes or commits are in the log: often enough that a fold takes little of the
 # interpreter's time in one go (it needs the lock to encode), seldom enough that rows are long.
-_FOLD_BYTES = 1024**2
+_FOLD_BYTES = 128 * 1024
 _FOLD_COMMITS = 4096
 
 
@@ -129,15 +129,14 @@ class JournalJobs:
                 self._write(frame)
                 return
         self._unfolded.absorb(batch)
-        self._fold(self._long_ended)
+        self._fold(self._long_ended, sync=True)
 
     def _write(self, frame: bytes) -> None:
         offset = self._log.place(len(frame))
         if offset < 0:
             # The other half is not in the tables yet; when it is, this is called again.
             self._frame = frame
-            if self._unfolded_commits:
-                self._fold(self._folded)
+            self._fold(self._folded, sync=True)
             return
         self._unfolded_bytes += len(frame)
         self._sync.begin(frame, offset)
@@ -162,35 +161,33 @@ class JournalJobs:
 
     # -- from the log into the tables --------------------------------------------------------------
 
-    def _fold(self, told: Callable[[int, BaseException | None, object], None]) -> None:
-        """Hand over what is not in the tables; `told` gets the number of its last commit in the log."""
+    def _fold(self, told: Done, *, sync: bool = False) -> None:
+        """Hand over what is not in the tables."""
         batch, self._unfolded = self._unfolded, Batch()
         self._unfolded_bytes = self._unfolded_commits = 0
         if batch.changes:
             self._handed_revision = batch.changes[-1][-1].mod_revision
-        until = self._unfolded_until
-        self._hand_over(partial(self._journal.commit, batch, sequence=until), partial(told, until))
+        commit = partial(self._journal.commit, batch, sequence=self._unfolded_until, sync=sync)
+        self._hand_over(commit, told)
 
     def _fold_until(self, revision: int) -> None:
         """What is to be cleaned must be in the tables."""
         if self._unfolded_commits and revision > self._handed_revision:
             self._fold(self._folded)
 
-    def _long_ended(self, sequence: int, error: BaseException | None, _: object) -> None:
+    def _long_ended(self, error: BaseException | None, _: object) -> None:
         """A commit that did not go through the log is in the tables."""
-        if error is None:
-            self._log.folded(sequence)
+        self._log.folded(self._journal.safe_sequence)
         self._ended(error)
 
-    def _folded(self, sequence: int, error: BaseException | None, _: object) -> None:
+    def _folded(self, error: BaseException | None, _: object) -> None:
+        self._log.folded(self._journal.safe_sequence)
         if error is not None:
             self._failed(error)
             if self._frame:
                 self._frame = b""
                 self._ended(error)
-            return
-        self._log.folded(sequence)
-        if self._frame:
+        elif self._frame:
             frame, self._frame = self._frame, b""
             self._write(frame)
 

@@ -16,8 +16,9 @@ index.
 Invariants
     * One connection, one owner: EXCLUSIVE locking keeps every other process out, so no foreign reader
       can ever pin the write-ahead log, and the log stays as small as the checkpoints make it.
-    * What `commit` was given is durable when it returns.  Cleaning is not synced: if it is lost, it is
-      done again.
+    * What `commit` was given is durable when it returns, unless it is told not to sync: what comes from
+      the commit log stays there until a checkpoint, or another commit, has synced it (`safe_sequence`).
+      Cleaning is not synced either: if it is lost, it is done again.
     * The first error is the last: the journal refuses everything after it, and an fsync that failed is
       never tried again.
     * Checkpoints are explicit.  SQLite's automatic ones drop their errors and would repeat a failed
@@ -31,7 +32,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -73,20 +74,22 @@ __all__ = ["SLICE_S", "Cleaned", "Journal", "JournalSize"]
 SLICE_S = 0.010
 _SLICE_AIM_S = 0.002
 
-# SQLite's log is folded back after this much payload or this many transactions, whichever comes first:
-# some 4 to 16 MiB of log.
-_CHECKPOINT_BYTES = 4 * 1024**2
+# SQLite's log is folded back after this much payload or this many transactions, whichever comes first.
+# Half of what a half of the commit log holds: so one is free again before the other is full.
+_CHECKPOINT_BYTES = 2 * 1024**2
 _CHECKPOINT_COMMITS = 1000
 # A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
 # a slice.
 _ROW_VERSIONS = 512
 _ROW_BYTES = 64 * 1024
-# Rows in one statement.  Each statement gives up the interpreter lock, and with a busy event loop waits
-# for it afterwards; one for many rows waits once.
+# Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
+# interpreter lock, compiled code has to call something that does, and the loop waits until then.
 _STATEMENT_ROWS = 128
 # Shared rows that are written anew in one go: they can be large.
 _REWRITE_ROWS = 8
-_SWEEP_ROWS = 16
+_SWEEP_ROWS = 4
+# Names that are cleaned in one go, for the same reason.
+_CLEAN_NAMES_MAX = 512
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
@@ -103,6 +106,8 @@ class Journal:
         self.path = path
         self.failure: Exception | None = None
         self.log: CommitLog  # of a store
+        self.safe_sequence = 0  # the commit log up to there is in the tables, and durable there
+        self._sequence = 0  # the same, durable or not
         self._has_log = False
         self._wal = -1  # SQLite's log, to sync it; none in a backup that is only read
         self._db = connection
@@ -219,6 +224,7 @@ class Journal:
         if not isinstance(id, int):
             raise self._damaged("its log_id")
         self._has_log = True
+        self._sequence = self.safe_sequence = sequence
         self.log = CommitLog(file, id=id, sequence=sequence, half_bytes=half_bytes)
 
     def _recover(self, id: object, sequence: int, half_bytes: int) -> tuple[int, int]:
@@ -337,8 +343,8 @@ class Journal:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def commit(self, batch: Batch, *, sequence: int | None = None) -> None:
-        """Put the batch into the tables, all or nothing.
+    def commit(self, batch: Batch, *, sequence: int | None = None, sync: bool = True) -> None:
+        """Put the batch into the tables, all or nothing; without `sync` it is durable some time later.
 
         sequence: the commit log up to there is in the tables with it.
 
@@ -353,7 +359,9 @@ class Journal:
                 set_meta(self._db, name, value)
             if sequence is not None:
                 set_meta(self._db, "log_sequence", sequence)
-        self._sync()
+                self._sequence = sequence
+        if sync:
+            self._sync()
         self._logged(size)
 
     def _write_leases(self, batch: Batch) -> None:
@@ -373,6 +381,7 @@ class Journal:
         """Make what was committed durable: what SQLite does itself with synchronous=FULL."""
         with _Guard(self):
             sync_data(self._wal)
+        self.safe_sequence = self._sequence
 
     def append(self, rows: list[tuple[int, Versions]]) -> None:
         """Write rows as they are, outside of any store's life: for backups and restores."""
@@ -380,18 +389,21 @@ class Journal:
             size = self._write(rows)
         self._logged(size)
 
-    def _write(self, rows: list[tuple[int, Versions]]) -> int:
-        """Insert rows, or replace them, many to a statement; return their size in bytes."""
-        size = 0
-        for start in range(0, len(rows), _STATEMENT_ROWS):
-            step = rows[start : start + _STATEMENT_ROWS]
-            fields: list[object] = []
-            for revision, versions in step:
-                blob = _encode(versions)
-                fields += (revision, blob, row_checksum(revision, blob))
-                size += len(blob)
-                self._shared.note(revision, versions)
-            self._db.execute(_write_sql(len(step)), fields)
+    def _write(self, rows: Iterable[tuple[int, Versions]]) -> int:
+        """Insert rows, or replace them, several small ones to a statement; return their bytes."""
+        size = written = count = 0
+        fields: list[object] = []
+        for revision, versions in rows:
+            blob = _encode(versions)
+            fields += (revision, blob, row_checksum(revision, blob))
+            size += len(blob)
+            count += 1
+            self._shared.note(revision, versions)
+            if count == _STATEMENT_ROWS or size - written >= _ROW_BYTES:
+                self._db.execute(_write_sql(count), fields)
+                fields, count, written = [], 0, size
+        if count:
+            self._db.execute(_write_sql(count), fields)
         return size
 
     def fail(self, error: Exception) -> StorageFailed:
@@ -420,6 +432,7 @@ class Journal:
             (busy, *_) = self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             if busy:
                 raise sqlite3.OperationalError("checkpoint found the database busy")
+        self.safe_sequence = self._sequence
         self._logged_bytes = self._logged_commits = 0
 
     # -- compaction and space, in slices ------------------------------------------------------
@@ -454,7 +467,7 @@ class Journal:
         if done == self._clean_names and took_s > _SLICE_AIM_S:
             self._clean_names = max(8, self._clean_names // 2)
         elif done > 4 * self._clean_names:
-            self._clean_names = min(4096, self._clean_names * 2)
+            self._clean_names = min(_CLEAN_NAMES_MAX, self._clean_names * 2)
         self._logged(written)
         return Cleaned(done, done < left or not shared.is_settled, now() - started)
 
@@ -644,9 +657,8 @@ class _Transaction(_Guard):
                 self._journal._db.execute("COMMIT")
 
 
-def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:
-    """Rows for the revisions of one commit.  A revision is never split over rows."""
-    rows: list[tuple[int, Versions]] = []
+def _rows(changes: list[Versions]) -> Iterator[tuple[int, Versions]]:
+    """Rows for revisions in order.  A revision is never split over rows."""
     row: list[KeyValue] = []
     size = 0
     for versions in changes:
@@ -654,11 +666,10 @@ def _rows(changes: list[Versions]) -> list[tuple[int, Versions]]:
         for kv in versions:
             size += len(kv.value)
         if size >= _ROW_BYTES or len(row) >= _ROW_VERSIONS:
-            rows.append((row[0].mod_revision, tuple(row)))
+            yield row[0].mod_revision, tuple(row)
             row, size = [], 0
     if row:
-        rows.append((row[0].mod_revision, tuple(row)))
-    return rows
+        yield row[0].mod_revision, tuple(row)
 
 
 def _by_revisions(versions: list[KeyValue]) -> list[Versions]:
