@@ -42,11 +42,12 @@ _FOLD_COMMITS = 4096
 class Clean:
     """A slice of cleaning: remove these versions, oldest first, and go on with what was begun."""
 
-    __slots__ = ("names", "start")
+    __slots__ = ("is_last", "names", "start")
 
-    def __init__(self, names: list[VersionName], start: int) -> None:
+    def __init__(self, names: list[VersionName], start: int, *, is_last: bool) -> None:
         self.names = names
         self.start = start  # the first that is left to do
+        self.is_last = is_last  # there are no others to follow
 
 
 class GiveBack:
@@ -93,7 +94,7 @@ class JournalJobs:
             self._commit(job, done)
         elif isinstance(job, Clean):
             self._fold_until(job.names[-1][0] if job.names else 0)
-            self._hand_over(partial(journal.clean, job.names, job.start), done)
+            self._hand_over(partial(journal.clean, job.names, job.start, is_last=job.is_last), done)
         elif isinstance(job, Sweep):
             self._fold_until(job.until)
             self._hand_over(partial(journal.sweep, job), done)

@@ -85,11 +85,12 @@ _ROW_BYTES = 64 * 1024
 # Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
 # interpreter lock, compiled code has to call something that does, and the loop waits until then.
 _STATEMENT_ROWS = 128
-# Shared rows that are written anew in one go: they can be large.
-_REWRITE_ROWS = 8
+# So shared rows are written anew, or swept, only so many in one go, and so many names are let go of.
+_REWRITE_ROWS = 2
 _SWEEP_ROWS = 4
-# Names that are cleaned in one go, for the same reason.
 _CLEAN_NAMES_MAX = 512
+# Rows that are half empty and wait to be written anew, at most.
+_HALF_EMPTY_MAX = 256
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
@@ -442,17 +443,23 @@ class Journal:
         names: list[VersionName],
         start: int = 0,
         now: Callable[[], float] = time.perf_counter,
+        *,
+        is_last: bool = True,
     ) -> Cleaned:
-        """Remove what fits into a slice of these versions, from `start` on: nobody needs them."""
+        """Remove what fits into a slice of these versions, from `start` on: nobody needs them.
+
+        is_last: there are no others to follow.
+        """
         shared = self._shared
+        # Rows are written anew when nothing else is left to do: of most that are half empty by now, the
+        # next names are the other half.
+        rewrites = is_last or len(shared.half_empty) > _HALF_EMPTY_MAX
         started = now()
         done = written = 0
         left = len(names) - start
         took_s = 0.0
         with _Transaction(self):
-            while took_s < _SLICE_AIM_S and (done < left or not shared.is_settled):
-                # Rows are written anew when nothing else is left to do: of most that are half empty
-                # by now, the next names are the other half.
+            while took_s < _SLICE_AIM_S and (done < left or (rewrites and not shared.is_settled)):
                 if done < left:
                     step = names[start + done : start + done + self._clean_names]
                     written += self._let_go(step)
@@ -469,7 +476,8 @@ class Journal:
         elif done > 4 * self._clean_names:
             self._clean_names = min(_CLEAN_NAMES_MAX, self._clean_names * 2)
         self._logged(written)
-        return Cleaned(done, done < left or not shared.is_settled, now() - started)
+        more = done < left or (rewrites and not shared.is_settled)
+        return Cleaned(done, more, now() - started)
 
     def _let_go(self, names: list[VersionName]) -> int:
         removed = 0

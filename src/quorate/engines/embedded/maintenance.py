@@ -187,9 +187,9 @@ class Maintenance:
         garbage = self._garbage
         # Neighbours on disk together: compaction frees them in the order they were replaced.
         names = sorted(garbage.popleft() for _ in range(min(_CLEAN_NAMES_MAX, len(garbage))))
-        done, more = 0, bool(names)
+        done, more, is_last = 0, bool(names), not garbage
         while more:
-            cleaned = await self._submit(Clean(names, done))
+            cleaned = await self._submit(Clean(names, done, is_last=is_last))
             assert isinstance(cleaned, Cleaned)
             done, more = done + cleaned.done, cleaned.more
             # At most half of the writer's time, so that commits hardly notice; unless so much has

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 
 from quorate.client.etcd_versions import known_faults
 from quorate.client.remote import RemoteStore, alarms_of
 from quorate.client.upkeep import EndpointStatus
+from quorate.client.urls import Address
 from quorate.errors import QuorateError
 from quorate.store.model import Alarm, MemberHealth
 from quorate.wire.etcd.maintenance import StatusResponse
 
-__all__ = ["Members"]
+__all__ = ["Members", "leader_of"]
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -113,15 +115,9 @@ class Members:
 
     def _ask_the_leader(self, found: list[EndpointStatus]) -> None:
         """Whoever else is asked has to ask it: measured, 322 us of etcd's for a put instead of 255."""
-        leaders = [
-            each.address
-            for each in found
-            if each.status is not None
-            and each.status.header is not None
-            and each.status.leader == each.status.header.member_id
-        ]
-        if leaders and self._remote.current_address not in leaders:
-            self._remote.prefer(leaders[0])
+        leader = leader_of(found)
+        if leader is not None and self._remote.current_address != leader:
+            self._remote.prefer(leader)
 
     def _note(self, found: EndpointStatus) -> None:
         address, status = str(found.address), found.status
@@ -156,3 +152,15 @@ class Members:
         self.size_bytes = status.dbSizeInUse or status.dbSize
         self.size_bytes_max = status.dbSizeQuota
         self.alarms = alarms_of(status.errors)
+
+
+def leader_of(found: Iterable[EndpointStatus]) -> Address | None:
+    """Where the leader is.  One that stood still may say so too, and has an older term."""
+    leader, term = None, -1
+    for each in found:
+        status = each.status
+        if status is None or status.header is None or status.leader != status.header.member_id:
+            continue
+        if status.raftTerm > term:
+            leader, term = each.address, status.raftTerm
+    return leader
