@@ -5,7 +5,7 @@
 
 What is in the log is folded into the journal's tables by and by, by a thread that nobody waits for.  A
 half is written over when all of it has been folded, so the file keeps its length: a sync has no new
-size to write (ext4: 105 to 135 us instead of 150 to 200), and a disk that is full stops no commit.
+size to write (ext4: 105 to 135 us instead of 150 to 200).
 
 To commit with SQLite takes 23 us of the loop for one version and two pages of its log; a frame takes
 0.7 us and the bytes it has.  Decision 0013 has the figures.
