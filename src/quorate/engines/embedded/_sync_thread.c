@@ -102,8 +102,9 @@ static void tell(SyncThread *self, enum wish wish)
 {
     pthread_mutex_lock(&self->mutex);
     self->wish = wish;
-    pthread_cond_signal(&self->wished);
     pthread_mutex_unlock(&self->mutex);
+    /* Not while the mutex is held: the thread would wake up only to wait for it. */
+    pthread_cond_signal(&self->wished);
 }
 
 /* A thread of ours answers no signal: those are for the thread that Python handles them in. */
