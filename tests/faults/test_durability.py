@@ -24,31 +24,36 @@ class _Disk:
     """Whose writes do not begin while it is held."""
 
     def __init__(self) -> None:
-        self._sync: FileSync
-        self._is_held = False
-        self._begun: tuple[bytes, int] | None = None
+        self.is_held = False
+        self.begun: list[tuple[FileSync, bytes, int]] = []
 
     def file_sync(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> FileSync:
-        self._sync = file_sync(file, loop, on_synced)
-        return self
+        return _HeldSync(self, file_sync(file, loop, on_synced))
+
+    def hold(self) -> None:
+        self.is_held = True
+
+    def release(self, *, last_first: bool = False) -> None:
+        self.is_held = False
+        begun, self.begun = self.begun, []
+        for sync, data, offset in reversed(begun) if last_first else begun:
+            sync.begin(data, offset)
+
+
+class _HeldSync:
+    """One of the disk's."""
+
+    def __init__(self, disk: _Disk, sync: FileSync) -> None:
+        self._disk, self._sync = disk, sync
 
     def begin(self, data: bytes, offset: int, /) -> None:
-        if self._is_held:
-            self._begun = (data, offset)
+        if self._disk.is_held:
+            self._disk.begun.append((self._sync, data, offset))
         else:
             self._sync.begin(data, offset)
 
     def close(self) -> None:
         self._sync.close()
-
-    def hold(self) -> None:
-        self._is_held = True
-
-    def release(self) -> None:
-        self._is_held = False
-        if self._begun is not None:
-            begun, self._begun = self._begun, None
-            self._sync.begin(*begun)
 
 
 @pytest.fixture
@@ -120,6 +125,25 @@ async def test_what_gives_a_write_away_waits_for_its_disk(
         disk.release()
         await asyncio.gather(*waiting)
         assert not (await racing).succeeded
+
+
+async def test_two_commits_are_on_their_way_at_once_and_end_in_their_order(
+    disk_held: tuple[EmbeddedStore, _Disk],
+) -> None:
+    store, disk = disk_held
+    ended: list[int] = []
+    writes = []
+    for number in range(3):
+        write = asyncio.ensure_future(store.put(b"c", b"%d" % number))
+        write.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
+        writes.append(write)
+        for _ in range(5):  # whatever is in this turn's group has left for the disk, if it may
+            await asyncio.sleep(0)
+    assert len(disk.begun) == 2  # the fixture's writes, and the first of these
+    disk.release(last_first=True)
+    results = await asyncio.gather(*writes)
+    assert ended == [0, 1, 2]
+    assert [result.revision for result in results] == [5, 6, 7]
 
 
 async def test_a_lease_that_did_not_reach_the_disk_is_never_told_of(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def commit(journal: Journal, *changes: tuple[KeyValue, ...]) -> None:
 def write(journal: Journal, batch: Batch) -> None:
     """Into the commit log, as a store that runs does it."""
     frame = journal.log.frame(batch)
-    os.pwrite(journal.log.file, frame, journal.log.place(len(frame)))
+    os.pwrite(journal.log.files[0], frame, journal.log.place(len(frame)))
 
 
 def contents(journal: Journal) -> list[KeyValue]:
@@ -211,6 +211,21 @@ def test_what_is_in_the_commit_log_is_in_the_tables_when_it_is_opened_again(path
         assert (again.revision_meta("compact_revision"), again.meta("timeline")) == (2, b"noted")
         assert again.check_integrity() == []
         again.abandon()
+
+
+def test_what_a_crash_left_behind_a_gap_never_comes_back(path: Path) -> None:
+    journal = Journal.open(path)
+    journal.log.place(len(journal.log.frame(batch_of((version(2),)))))  # it did not get to the disk
+    write(journal, batch_of((version(3),)))
+    journal.abandon()
+    again = Journal.open(path)
+    assert contents(again) == []
+    # Of the same length and number as the one that was lost: what lies behind it would be the next.
+    write(again, batch_of((version(2),)))
+    again.abandon()
+    once_more = Journal.open(path)
+    assert [kv.mod_revision for kv in contents(once_more)] == [2]
+    once_more.close()
 
 
 def test_what_is_in_the_tables_already_is_not_taken_from_the_commit_log_again(path: Path) -> None:

@@ -1,6 +1,7 @@
 """The commit log: where a commit becomes durable, with one write and one sync of one file.
 
-    frame   length, checksum, the log's id, a number that grows by one; then a batch, as msgpack
+    frame   length, checksum, the log's id, a number that grows by one, how many frames before it were
+            still on their way when it was made; then a batch, as msgpack
     half    frames one after the other, from its beginning; when one is full the other is begun
 
 What is in the log is folded into the journal's tables by and by, by a thread that nobody waits for.  A
@@ -11,11 +12,13 @@ To commit with SQLite takes 23 us of the loop for one version and two pages of i
 0.7 us and the bytes it has.  Decision 0013 has the figures.
 
 Invariants
-    * One frame is on its way at a time, and the next is written when it was synced.  So the last frame
-      may be torn, and then it was not acknowledged; a frame that is damaged with others after it is
-      damage, and is told.
+    * Commits are acknowledged in the order of their frames.  Two frames may be on their way at once
+      (`jobs`), and after a crash the first may be torn or missing though the second is there: then
+      neither was acknowledged, and both are left out.  Every frame tells how many before it were on
+      their way; that any other is torn or missing, with a frame behind it, is damage, and is told.
     * A frame is known by the log's id, which is in the journal while the log is in use, and its number:
       what is left of an earlier round, or of an earlier log, is never taken for part of this one.
+      After a crash the log gets a new id, so that what was left out stays out.
     * Frames up to the number that the journal says are in its tables, and are not read any more.
 
 That a write leaves bytes alone that it does not cover, even when power fails, is taken for granted, as
@@ -35,10 +38,24 @@ from quorate.directories import sync_directory
 from quorate.engines.embedded import log_length
 from quorate.engines.embedded.batch import Batch, Versions
 
-__all__ = ["CommitLog", "LogDamaged", "create_log_file", "frames_after"]
+__all__ = [
+    "FRAMES_UNDER_WAY_MAX",
+    "CommitLog",
+    "LogDamaged",
+    "create_log_file",
+    "frames_after",
+    "open_log_file",
+]
 
-# length of what follows, checksum of the rest, id, number
+# Of two syncs at a time each takes about as long as it does alone, so while one group waits for the
+# disk the loop can make the next.  A third would find the loop busy (measured: jobs.py).
+FRAMES_UNDER_WAY_MAX = 2
+
+# length of what follows, checksum of the rest, id, number (and, above these bits of it, how many before
+# it were on their way: none in what was written when there could be none)
 _HEADER = struct.Struct("<IIQQ")
+_NUMBER_BITS = 56
+_NUMBER_MASK = (1 << _NUMBER_BITS) - 1
 _CHECKED_FROM = 8
 _ID = struct.Struct("<Q")
 
@@ -54,12 +71,14 @@ class LogDamaged(Exception):
 class CommitLog:
     """Where in the file the next frame goes.  Writes nothing itself.
 
+    files: descriptors of the file, one for each frame that may be on its way.
     sequence: the number of the last frame there was; all up to it are in the tables.
     """
 
-    def __init__(self, file: int, *, id: int, sequence: int, half_bytes: int) -> None:
-        self.file = file
+    def __init__(self, files: tuple[int, ...], *, id: int, sequence: int, half_bytes: int) -> None:
+        self.files = files
         self.sequence = sequence
+        self.acknowledged = sequence  # the last frame that was, and with it all before
         self._id = id
         self._half_bytes = half_bytes
         self._half = 0
@@ -70,7 +89,7 @@ class CommitLog:
     def frame(self, batch: Batch) -> bytes:
         """The batch in the form that the log has for what comes next."""
         contents = _encode((batch.changes, batch.leases, batch.compact_revision, batch.meta))
-        return framed(contents, self._id, self.sequence + 1)
+        return framed(contents, self._id, self.sequence + 1, self.sequence - self.acknowledged)
 
     def fits(self, size: int) -> bool:
         """Whether a frame of this size can be placed at all, in whichever half."""
@@ -94,81 +113,106 @@ class CommitLog:
         self._folded = sequence
 
 
-def framed(contents: bytes, id: int, number: int) -> bytes:
+def framed(contents: bytes, id: int, number: int, under_way: int) -> bytes:
     """A frame."""
+    number |= under_way << _NUMBER_BITS
     rest = _HEADER.pack(len(contents), 0, id, number)[_CHECKED_FROM:] + contents
     return _HEADER.pack(len(contents), zlib.crc32(rest), id, number)[:_CHECKED_FROM] + rest
 
 
-def create_log_file(path: Path) -> int:
-    """Make the file, or take one that is left over, give it its length; return its descriptor."""
+def create_log_file(path: Path) -> None:
+    """Make the file, or take one that is left over, and give it its length."""
     # Only the owner may read what is in it.
-    file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o600)
+    file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         log_length.lengthen(file, path)
         os.fsync(file)
         sync_directory(path.parent)
-    except BaseException:
+    finally:
         os.close(file)
+
+
+def open_log_file(path: Path) -> tuple[int, ...]:
+    """So many descriptors of it as frames may be on their way.
+
+    One for each: that the file could not be written back the kernel tells every descriptor once; of two
+    syncs through the same, one would be told of what happened to the other's bytes, and the other not.
+    """
+    files: list[int] = []
+    try:
+        while len(files) < FRAMES_UNDER_WAY_MAX:
+            files.append(os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)))
+    except BaseException:
+        for file in files:
+            os.close(file)
         raise
-    return file
+    return tuple(files)
 
 
 def frames_after(data: bytes, *, id: int, sequence: int, half_bytes: int) -> list[Batch]:
-    """The batches after that number, in order.  Raises `LogDamaged`."""
+    """The batches after that number, in order, as far as they are all there.  Raises `LogDamaged`."""
     batches: list[Batch] = []
     # The half that was begun first has the smaller numbers; one that was never begun has none.
     runs = [_run(data, start, id) for start in (0, half_bytes)]
-    runs.sort(key=lambda run: run[0])
+    runs.sort(key=_first_number)
     last = sequence
-    for first, frames in runs:
-        for number, contents in enumerate(frames, first):
-            if number <= last:
-                continue
-            if number != last + 1:
-                raise LogDamaged(f"commits {last + 1} to {number - 1} are missing")
-            batches.append(_batch(contents))
-            last = number
-    _check_nothing_after(data, id, last)
+    for run in runs:
+        for frame in run:
+            if frame.number == last + 1:
+                batches.append(_batch(frame.contents))
+                last += 1
+    _check_acknowledged(data, id, last)
     return batches
 
 
-def _run(data: bytes, at: int, id: int) -> tuple[int, list[bytes]]:
-    """The number of the first frame there, and the frames that follow each other from it on."""
-    first = number = 0
-    frames: list[bytes] = []
+class _Frame:
+    """A frame that was read; `before` is the last that was acknowledged when it was made."""
+
+    __slots__ = ("before", "contents", "number")
+
+    def __init__(self, marked: int, contents: bytes) -> None:
+        self.number = marked & _NUMBER_MASK
+        self.before = self.number - 1 - (marked >> _NUMBER_BITS)
+        self.contents = contents
+
+
+def _first_number(run: list[_Frame]) -> int:
+    return run[0].number if run else 0
+
+
+def _run(data: bytes, at: int, id: int) -> list[_Frame]:
+    """The frames that follow each other from there on."""
+    frames: list[_Frame] = []
     while (frame := _frame_at(data, at, id)) is not None:
-        found, contents = frame
-        if not frames:
-            first = number = found
-        elif found != number + 1:
+        if frames and frame.number != frames[-1].number + 1:
             break
-        number = found
-        frames.append(contents)
-        at += _HEADER.size + len(contents)
-    return first, frames
+        frames.append(frame)
+        at += _HEADER.size + len(frame.contents)
+    return frames
 
 
-def _frame_at(data: bytes, at: int, id: int) -> tuple[int, bytes] | None:
+def _frame_at(data: bytes, at: int, id: int) -> _Frame | None:
     end = at + _HEADER.size
     if at < 0 or end > len(data):
         return None
-    length, checksum, of, number = _HEADER.unpack_from(data, at)
+    length, checksum, of, marked = _HEADER.unpack_from(data, at)
     if of != id or end + length > len(data):
         return None
     if zlib.crc32(data[at + _CHECKED_FROM : end + length]) != checksum:
         return None
-    return number, data[end : end + length]
+    return _Frame(marked, data[end : end + length])
 
 
-def _check_nothing_after(data: bytes, id: int, last: int) -> None:
-    """What comes after the last frame was written when all before was on disk: it must all be there."""
+def _check_acknowledged(data: bytes, id: int, last: int) -> None:
+    """Whatever a frame anywhere knows to have been acknowledged must have been found."""
     mark = _ID.pack(id)
     at = data.find(mark)
     while at >= 0:
         frame = _frame_at(data, at - _CHECKED_FROM, id)
-        if frame is not None and frame[0] > last:
-            raise LogDamaged(f"commit {last + 1} is missing or damaged, and commit {frame[0]} is there")
+        if frame is not None and frame.before > last:
+            raise LogDamaged(
+                f"commit {last + 1} is missing or damaged, and commit {frame.number} was made after it"
+            )
         at = data.find(mark, at + 1)
 
 

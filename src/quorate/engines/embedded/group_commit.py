@@ -1,7 +1,7 @@
 """Group commit: what changed in memory goes to the disk together; who waits for it is told together.
 
     put, txn, ...  -> State (at once, in memory)  -> the group that is filling
-                                                         |  one SQLite transaction, one fsync
+                                                         |  one frame of the commit log, one sync
     reads          <- State as of the newest durable <- committed -> WatchHub -> watchers
                                                          |
                                                      the writers' answers
@@ -14,7 +14,8 @@ Invariants
     * Nothing leaves before what it depends on is durable.  Writes are answered, and events published,
       when their group is.  Reads are answered as of the newest durable revision: they wait for no disk,
       show nothing a crash could undo, and see every write that was acknowledged before they came.
-    * One group is on its way to disk at a time; all that arrives meanwhile goes into the next.
+    * A group leaves for the disk when the writer has room; what arrives meanwhile goes into the next.
+      Groups end in their order.
     * A failed commit is the end of writing: its writers get `Indeterminate` (it may be on disk), all
       later ones `StorageFailed`, and the alarm is up.  Reads go on.
 """
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +65,10 @@ from quorate.store.rules import (
 )
 
 __all__ = ["GroupCommit", "put_bytes"]
+
+# Groups are not made smaller than this for the sake of two at a time.
+_ENOUGH_MIN = 4
+_NEVER_ENOUGH = 1 << 60
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # nothing on stderr unless the program sets up logging
@@ -109,9 +115,10 @@ class GroupCommit:
         self._loop = loop
         self._on_compacted = on_compacted
         self._filling = Group()
-        self._committing: Group | None = None
+        self._under_way: deque[Group] = deque()  # on their way to disk, in their order
         self._flush_due = False
         self._is_lone_writer = False
+        self._enough = _NEVER_ENOUGH  # revisions with which a group leaves before its turn is over
         self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
 
     # -- reading -------------------------------------------------------------------------
@@ -162,8 +169,8 @@ class GroupCommit:
             self.schedule_flush()
         elif self._filling:
             self._filling.callers.append((on_done, result))
-        elif self._committing is not None:
-            self._committing.callers.append((on_done, result))
+        elif self._under_way:
+            self._under_way[-1].callers.append((on_done, result))
         else:
             self._loop.call_soon(on_done, result, None)
         return True
@@ -261,11 +268,11 @@ class GroupCommit:
         """Done when everything in memory is durable; None if it is."""
         if self._filling:
             return self.enlist()
-        if self._committing is None:
+        if not self._under_way:
             self.check_unfailed()
             return None
         waiter: asyncio.Future[None] = self._loop.create_future()
-        self._committing.waiters.append(waiter)
+        self._under_way[-1].waiters.append(waiter)
         return waiter
 
     def leases_settling(self) -> asyncio.Future[None] | None:
@@ -274,9 +281,11 @@ class GroupCommit:
         A keep-alive itself is never written (after a restart every lease has its full time again), so
         it need not wait for the disk unless the lease itself is on its way there.
         """
-        committing = self._committing
-        if self._filling.leases or (committing is not None and committing.leases):
+        if self._filling.leases:
             return self.settling()
+        for group in self._under_way:
+            if group.leases:
+                return self.settling()
         if self._leases_torn:
             self.check_unfailed()
         return None
@@ -286,28 +295,32 @@ class GroupCommit:
         # there seems to be only one writer, for whom a round is time lost (4 % of a put in one
         # comparison, nothing beyond the noise in another); if there are others after all, they meet in
         # the next group.
-        if self._flush_due or self._committing is not None:
+        if self._flush_due:
+            if len(self._filling.changes) < self._enough:
+                return
+        elif not self.writer.has_room:
             return
-        if self._is_lone_writer:
-            self._flush()
-        else:
+        elif not self._is_lone_writer:
             self._flush_due = True
             self._loop.call_soon(self._flush)
+            return
+        self._flush()
 
     def _flush(self) -> None:
         self._flush_due = False
+        self._enough = _NEVER_ENOUGH
         group = self._filling
-        if self.failure is not None or self._committing is not None or not group:
+        if self.failure is not None or not group or not self.writer.has_room:
             return
         group.revision = self.state.revision
         group.leases_count = len(self.state.leases)
         self._is_lone_writer = group.waiting_count == 1
-        self._committing, self._filling = group, Group()
+        self._filling = Group()
+        self._under_way.append(group)
         self.writer.submit(group, self._committed)
 
     def _committed(self, error: BaseException | None, _: object) -> None:
-        group, self._committing = self._committing, None
-        assert group is not None
+        group = self._under_way.popleft()
         if error is not None:
             self.fail(error, group)
             return
@@ -325,10 +338,11 @@ class GroupCommit:
             self.first_waits.tell()
         finally:
             group.succeeded()
-            # Not at once: those who were just answered come back in this same turn.  Leaving without
-            # them splits writers into two groups that never meet again, each with an fsync of its own
-            # (measured with 16 writers that started one by one: 8 a commit and 21,000 puts/s; now 16
-            # and 32,000).
+            # Those who were just answered come back, in the next turn.  When half of them are there,
+            # these leave: the disk works for them while the loop is busy with the others, and from then
+            # on two groups take turns.  (Not if another is under way: then there are two already.)
+            if not self._under_way:
+                self._enough = max(len(group.changes) // 2, _ENOUGH_MIN)
             if self._filling:
                 self.schedule_flush()
 

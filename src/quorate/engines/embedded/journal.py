@@ -44,7 +44,13 @@ import msgspec
 from quorate.directories import sync_directory
 from quorate.engines.embedded import log_length
 from quorate.engines.embedded.batch import Batch, Versions
-from quorate.engines.embedded.commit_log import CommitLog, LogDamaged, create_log_file, frames_after
+from quorate.engines.embedded.commit_log import (
+    CommitLog,
+    LogDamaged,
+    create_log_file,
+    frames_after,
+    open_log_file,
+)
 from quorate.engines.embedded.journal_file import (
     APPLICATION_ID,
     FORMAT,
@@ -109,7 +115,7 @@ class Journal:
         self.log: CommitLog  # of a store
         self.safe_sequence = 0  # the commit log up to there is in the tables, and durable there
         self._sequence = 0  # the same, durable or not
-        self._has_log = False
+        self._log_files: tuple[int, ...] = ()
         self._wal = -1  # SQLite's log, to sync it; none in a backup that is only read
         self._db = connection
         self._logged_bytes = 0
@@ -209,28 +215,24 @@ class Journal:
 
     def _open_log(self) -> None:
         """Begin a commit log, or take what a crash has left in one into the tables."""
-        id = self.meta("log_id")
         half_bytes = log_length.HALF_BYTES
-        sequence = 0
-        if id is None:
-            file = create_log_file(self._log_path)
-            id = int.from_bytes(os.urandom(8), "big") >> 1
-            batch = Batch()
-            batch.meta = {"format": FORMAT, "log_id": id, "log_half_bytes": half_bytes}
-            self.commit(batch, sequence=0)
+        batch, sequence = Batch(), 0
+        if self.meta("log_id") is None:
+            create_log_file(self._log_path)
+            batch.meta = {"format": FORMAT, "log_half_bytes": half_bytes}
         else:
             half_bytes = self.revision_meta("log_half_bytes")
-            sequence = self.revision_meta("log_sequence")
-            file, sequence = self._recover(id, sequence, half_bytes)
-        if not isinstance(id, int):
-            raise self._damaged("its log_id")
-        self._has_log = True
+            batch, sequence = self._left_in_log(half_bytes)
+        id = int.from_bytes(os.urandom(8), "big") >> 1
+        batch.meta["log_id"] = id
+        self.commit(batch, sequence=sequence)
         self._sequence = self.safe_sequence = sequence
-        self.log = CommitLog(file, id=id, sequence=sequence, half_bytes=half_bytes)
+        self._log_files = open_log_file(self._log_path)
+        self.log = CommitLog(self._log_files, id=id, sequence=sequence, half_bytes=half_bytes)
 
-    def _recover(self, id: object, sequence: int, half_bytes: int) -> tuple[int, int]:
-        if not isinstance(id, int):
-            raise self._damaged("its log_id")
+    def _left_in_log(self, half_bytes: int) -> tuple[Batch, int]:
+        """What the tables do not have of it, and the number of its last commit."""
+        id, sequence = self.revision_meta("log_id"), self.revision_meta("log_sequence")
         path = self._log_path
         if not path.exists():
             raise DataUnreadable(
@@ -243,13 +245,10 @@ class Journal:
             raise DataUnreadable(
                 f"{path} is damaged: {error}. {REMEDY.format(path=self.path)}"
             ) from error
-        if batches:
-            whole = Batch()
-            for batch in batches:
-                whole.absorb(batch)
-            sequence += len(batches)
-            self.commit(whole, sequence=sequence)
-        return os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)), sequence
+        whole = Batch()
+        for batch in batches:
+            whole.absorb(batch)
+        return whole, sequence + len(batches)
 
     def _drop_log(self) -> None:
         """All of it is in the tables: without it the file is whole."""
@@ -606,16 +605,16 @@ class Journal:
         if self._wal >= 0:
             os.close(self._wal)
             self._wal = -1
-        if self._has_log:
-            os.close(self.log.file)
-            self._has_log = False
+        for file in self._log_files:
+            os.close(file)
+        self._log_files = ()
 
     def close(self) -> None:
         """Let go of the file, as one that is whole by itself; after a failure, only let go.
 
         All of the commit log must be in the tables.
         """
-        had_log = self._has_log
+        had_log = bool(self._log_files)
         try:
             if self.failure is None:
                 if had_log:

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
+from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.jobs import Clean, Done, GiveBack, Job, JournalJobs, Sweep
 from quorate.engines.embedded.journal import Cleaned, Journal, JournalSize
 
@@ -20,7 +21,11 @@ T = TypeVar("T")
 
 
 class Writer(Protocol):
-    """One job at a time, in order; `done` is called on the loop."""
+    """Jobs are done in order, those that are commits and the others; `done` is called on the loop."""
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a commit may be submitted."""
 
     @property
     def submit(self) -> Callable[[Job, Done], None]: ...
@@ -35,15 +40,24 @@ class InstantWriter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self.has_room = True
 
     def submit(self, job: Job, done: Done) -> None:
         result: object = None
+        if isinstance(job, Batch):
+            self.has_room = False
+            self._loop.call_soon(self._committed, done)
+            return
         if isinstance(job, Clean):
             result = Cleaned(len(job.names) - job.start, more=False, took_s=0.0)
         elif isinstance(job, Sweep):
             job.after = job.until
             result = Cleaned(0, more=False, took_s=0.0)
         self._loop.call_soon(done, None, result)
+
+    def _committed(self, done: Done) -> None:
+        self.has_room = True
+        done(None, None)
 
     async def size(self) -> JournalSize | None:
         return None
@@ -66,6 +80,10 @@ class JournalWriter:
         self._loop = loop
         self._jobs = JournalJobs(journal, loop, failed=failed)
         self.submit = self._jobs.submit
+
+    @property
+    def has_room(self) -> bool:
+        return self._jobs.has_room
 
     async def size(self) -> JournalSize | None:
         return await self._ask(self._journal.size)
