@@ -24,6 +24,7 @@ from quorate.server.config import Address, ServerConfig
 from quorate.server.descriptors import make_room_for
 from quorate.server.event_loop import run
 from quorate.server.identity import establish_ids, ids_in_cell
+from quorate.server.resident import give_back_what_starting_took
 from quorate.server.service_manager import tell_service_manager
 from quorate.server.settings import (
     LISTEN_ETCD,
@@ -128,6 +129,8 @@ async def _serve(
                     zookeeper_admin=_address(zookeeper_admin),
                 )
             )
+            # Last, for it is all that starting took; and whoever was told comes a millisecond later.
+            give_back_what_starting_took()
             return await stopped
 
 

@@ -10,6 +10,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -20,6 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
+from quorate.compiled import is_compiled
 from tests.support.certificates import Authority, Pair
 from tests.unit.cli.conftest import FREE_PORTS, LoggingServer, ServerProcess, assert_one_line
 
@@ -63,6 +65,30 @@ def test_says_where_it_is_and_serves_there(serve: Serve) -> None:
     with client(server) as kazoo:
         kazoo.create("/jobs/7", b"waiting", makepath=True)
         assert kazoo.get("/jobs/7")[0] == b"waiting"
+
+
+@pytest.mark.skipif(not is_compiled() or sys.platform != "linux", reason="nothing is given back")
+def test_what_only_starting_needed_is_given_back_and_both_faces_serve(
+    serve: Serve, quorate: Run, tmp_path: Path
+) -> None:
+    server = serve("--engine", f"sqlite:{tmp_path}/q.db", "--listen-zookeeper", "127.0.0.1:0")
+    assert server.get("/health").status == 200  # it was told to be ready just before
+    kept_kb, most_kb = memory_kb(server, "VmRSS"), memory_kb(server, "VmHWM")
+    assert kept_kb < most_kb - 1_024, "a megabyte is not given back by chance"
+    endpoint = "quorate://{}:{}".format(*server.etcd)
+    assert quorate("put", "greeting", "hello", "-e", endpoint).returncode == 0
+    assert quorate("get", "greeting", "-e", endpoint).stdout == "hello\n"
+    with client(server) as kazoo:
+        kazoo.create("/jobs", b"waiting", ephemeral=True)
+        assert kazoo.get("/jobs")[0] == b"waiting"
+    assert server.end(signal.SIGTERM)[0] == 0
+
+
+def memory_kb(server: ServerProcess, what: str) -> int:
+    status = Path(f"/proc/{server.pid}/status").read_text(encoding="ascii")
+    found = re.search(rf"^{what}:\s+(\d+) kB$", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1])
 
 
 def test_data_and_sessions_outlive_a_restart(serve: Serve, tmp_path: Path) -> None:

@@ -1,0 +1,3 @@
+# What _resident.c offers; nothing, where it was not compiled.
+
+def give_back() -> int: ...
