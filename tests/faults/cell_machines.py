@@ -11,8 +11,9 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from quorate.client.remote import RemoteStore, open_remote
 from quorate.server.cell.config import CellConfig, CellMember, CellTls

@@ -12,10 +12,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from quorate.errors import InvalidRequest, Unavailable
 from quorate.server.cell.config import CellMember, CellTls

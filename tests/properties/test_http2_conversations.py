@@ -7,7 +7,7 @@ come in pieces of any size.
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Protocol
 
@@ -18,6 +18,7 @@ import h2.exceptions
 import h2.settings
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from quorate.wire.http2 import (
     Connection,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import hpack
+from hpack.huffman_constants import REQUEST_CODES_LENGTH
 from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from quorate.wire.http2 import Http2Limits, encode_headers, huffman
 from quorate.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
+from quorate.wire.http2.hpack_constants import CODE_LENGTHS, STATIC_TABLE, TABLE_BYTES
 
 Pair = tuple[bytes, bytes]
 
@@ -87,6 +89,12 @@ def test_nonsense_is_refused_or_means_what_it_means_to_hpack(blocks: list[bytes]
             assert expected is None or "too long" in failure.reason or "resize" in failure.reason
             return
         assert got == expected
+
+
+def test_constants_are_those_of_hpack() -> None:
+    assert STATIC_TABLE == HeaderTable.STATIC_TABLE
+    assert TABLE_BYTES == HeaderTable.DEFAULT_SIZE
+    assert list(CODE_LENGTHS) == REQUEST_CODES_LENGTH
 
 
 _huffman = hpack.Encoder().huffman_coder

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+import msgspec
 
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
@@ -35,8 +36,7 @@ LogFormat: TypeAlias = Literal["text", "json"]
 TlsVersion: TypeAlias = Literal["1.2", "1.3"]
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where to listen.
 
     >>> Address.parse("[::1]:7070")
@@ -72,8 +72,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class TlsConfig:
+class TlsConfig(msgspec.Struct, frozen=True):
     """Which files an encrypted port uses.
 
     With `client_ca`, whoever connects needs a certificate that it signed.
@@ -85,14 +84,12 @@ class TlsConfig:
     version_min: TlsVersion = "1.2"
 
 
-@dataclass(frozen=True, slots=True)
-class LogConfig:
+class LogConfig(msgspec.Struct, frozen=True):
     level: LogLevel = "info"
     format: LogFormat = "text"
 
 
-@dataclass(frozen=True, slots=True)
-class ServerConfig:
+class ServerConfig(msgspec.Struct, frozen=True):
     """A `listen_...` of None does not serve that.
 
     cell: the etcd member to run, and to keep the data on; then `engine_url` is not looked at.
@@ -110,12 +107,12 @@ class ServerConfig:
     listen_zookeeper_admin: Address | None = None
     advertise_etcd: Address | None = None
     tls: TlsConfig | None = None
-    limits: Limits = field(default_factory=Limits)
-    retention: Retention = field(default_factory=Retention)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    retention: Retention = msgspec.field(default_factory=Retention)
     connections_max: int = 10_000
     streams_max: int = 4_096
-    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
-    log: LogConfig = field(default_factory=LogConfig)
+    zookeeper: ZooKeeperSettings = msgspec.field(default_factory=ZooKeeperSettings)
+    log: LogConfig = msgspec.field(default_factory=LogConfig)
     cell: CellConfig | None = None
 
 

@@ -7,12 +7,12 @@ store that was restored is another one.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import random
-from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import msgspec
 
 from quorate.directories import sync_directory
 
@@ -23,8 +23,7 @@ _log = logging.getLogger(__name__)
 _ID_MAX = 2**64 - 1  # 0 means "none" in etcd's protocol
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterIds:
+class ClusterIds(msgspec.Struct, frozen=True):
     cluster_id: int
     member_id: int
 
@@ -67,7 +66,7 @@ def _draw(rng: random.Random | None) -> ClusterIds:
 
 def _parse(content: bytes) -> ClusterIds:
     # As hexadecimal text: etcdctl shows ids so, and few JSON readers have 64-bit integers.
-    match json.loads(content):
+    match msgspec.json.decode(content):
         case {"cluster_id": str(cluster), "member_id": str(member)}:
             ids = ClusterIds(int(cluster, 16), int(member, 16))
         case _:
@@ -79,11 +78,11 @@ def _parse(content: bytes) -> ClusterIds:
 
 def _write(file: Path, ids: ClusterIds) -> None:
     """All of it or nothing, and on disk when this returns."""
-    text = json.dumps({name: f"{number:016x}" for name, number in asdict(ids).items()}) + "\n"
+    named = {name: f"{number:016x}" for name, number in msgspec.structs.asdict(ids).items()}
     draft = file.with_name(f"{file.name}.new")  # ours alone: whoever gets here owns the data
     try:
-        with draft.open("w", encoding="ascii") as content:
-            content.write(text)
+        with draft.open("wb") as content:
+            content.write(msgspec.json.encode(named) + b"\n")
             content.flush()
             os.fsync(content.fileno())
         draft.replace(file)

@@ -12,7 +12,6 @@ Invariants
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -64,6 +63,8 @@ class _JsonLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        import json  # 0.1 MiB, for those who want it
+
         return json.dumps(line, default=str)
 
 

@@ -12,7 +12,6 @@ import logging
 import signal
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -50,8 +49,7 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """What a server has to say once it is ready; the addresses are those it really has.
 
     `path` is None for a store that is in memory only.
@@ -255,8 +253,7 @@ async def _etcd_face(
         yield
 
 
-@dataclass(frozen=True, slots=True)
-class _ZooKeeperListeners:
+class _ZooKeeperListeners(msgspec.Struct, frozen=True):
     plain: socket.socket | None
     tls: socket.socket | None
     admin: socket.socket | None

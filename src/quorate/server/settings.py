@@ -8,8 +8,9 @@ it.  Each source gives text, or what TOML makes of it, and one parser reads them
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, cast, get_args
+
+import msgspec
 
 from quorate.server.cell.config import CellMember, parse_cell_name, parse_members
 from quorate.server.config import (
@@ -42,8 +43,7 @@ __all__ = ["GROUPS", "SETTINGS", "Setting", "in_group", "without_password"]
 _T = TypeVar("_T")
 
 
-@dataclass(frozen=True, slots=True)
-class Setting(Generic[_T]):
+class Setting(msgspec.Struct, Generic[_T], frozen=True):
     """One thing that can be set.
 
     default: text as a user would write it; None leaves the setting out.

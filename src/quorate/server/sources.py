@@ -13,9 +13,10 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+import msgspec
 
 from quorate.engines.embedded.retention import Retention
 from quorate.errors import InvalidRequest
@@ -51,8 +52,7 @@ _CELL_ONLY: tuple[Setting[Any], ...] = (
 _TYPE_NAMES = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(msgspec.Struct, frozen=True):
     text: str | None
     value: object
     source: str

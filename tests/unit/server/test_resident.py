@@ -98,7 +98,7 @@ start = int(line.split("-")[0], 16)
 assert line.split()[1] == "r--p"
 libc = ctypes.CDLL(None, use_errno=True)
 libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-padding = ctypes.c_ubyte.from_address(start + 15)  # the last byte of an ELF file's e_ident means nothing
+padding = ctypes.c_ubyte.from_address(start + 15)  # of e_ident: it means nothing
 assert padding.value == 0
 assert libc.mprotect(start, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 padding.value = 7

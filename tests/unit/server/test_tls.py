@@ -7,13 +7,13 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvloop
 from cryptography.hazmat.primitives.asymmetric import ec
+from msgspec.structs import replace as changed
 
 from quorate.clock import ManualClock
 from quorate.errors import InvalidRequest

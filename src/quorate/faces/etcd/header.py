@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from quorate.store.api import Store
 from quorate.wire.etcd.rpc import ResponseHeader
@@ -15,8 +15,7 @@ _HEADER_TAG = b"\x0a"
 _REVISION_TAG = b"\x18"
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Who this server is to etcd's clients.
 
     Clients compare `cluster_id` to notice that they were led to another cluster, and `member_id` to

@@ -27,7 +27,6 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from functools import cache
-from json import JSONDecodeError, JSONDecoder
 from typing import Any, TypeAlias, TypeVar, assert_never, cast
 
 import msgspec
@@ -64,7 +63,6 @@ _INT_BOUNDS = {
 _TO_STANDARD_BASE64 = str.maketrans({"-": "+", "_": "/", "\r": None, "\n": None})
 
 _parser = msgspec.json.Decoder()
-_scanner = JSONDecoder()
 
 
 # -- writing ---------------------------------------------------------------------------------
@@ -162,9 +160,11 @@ def _parse_first(text: bytes) -> object:
     except _Malformed:
         # Is it the object that is wrong, or is there something behind it?  The standard library's
         # parser tells where a value ends; whether it is one is still for ours to say.
+        from json import JSONDecodeError, JSONDecoder  # 0.1 MiB, for requests that are wrong
+
         characters = text.decode("utf-8", "surrogateescape")
         try:
-            _, end = _scanner.raw_decode(characters)
+            _, end = JSONDecoder().raw_decode(characters)
         except RecursionError:
             raise _too_deep() from None
         except JSONDecodeError as error:

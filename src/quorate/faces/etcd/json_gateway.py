@@ -24,7 +24,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeAlias, TypeVar
 
@@ -187,8 +186,7 @@ def _routes(methods: Iterable[Method]) -> dict[str, Method]:
     return {route: method for method in methods for route in method.routes}
 
 
-@dataclass(frozen=True, slots=True)
-class _Json:
+class _Json(msgspec.Struct, frozen=True):
     """An answer, and the headers that go with it."""
 
     body: bytes

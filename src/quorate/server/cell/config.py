@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from quorate.client.urls import Address, Target, TlsOptions
 from quorate.errors import InvalidRequest
@@ -38,8 +39,7 @@ _MEMBER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CellMember:
+class CellMember(msgspec.Struct, frozen=True):
     """One etcd member: where its peers find it, and where nodes do."""
 
     name: str
@@ -56,8 +56,7 @@ class CellMember:
         return Address(self.host, self.client_port)
 
 
-@dataclass(frozen=True, slots=True)
-class CellTls:
+class CellTls(msgspec.Struct, frozen=True):
     """One set of files for members among each other and for nodes towards them.
 
     Both sides show `cert`, and both accept only what `ca` signed.
@@ -68,8 +67,7 @@ class CellTls:
     ca: Path
 
 
-@dataclass(frozen=True, slots=True)
-class CellConfig:
+class CellConfig(msgspec.Struct, frozen=True):
     """A cell as one of its machines sees it.
 
     program: the etcd to run; None is the first that is found.

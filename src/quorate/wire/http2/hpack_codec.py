@@ -2,8 +2,7 @@
 
 A busy client sends the same few header blocks again and again.  Once its HPACK table has settled, the
 same bytes mean the same headers, so the decoder keeps what it decoded under the encoded bytes and hands
-out the same `HeaderBlock` again.  The static table and the Huffman code
-are those of the `hpack` package.
+out the same `HeaderBlock` again.
 
 Invariants
     * A block is remembered only if decoding it changed nothing, and everything remembered is dropped
@@ -20,12 +19,11 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from hpack.table import HeaderTable
-
 from quorate.errors import ProtocolError
 from quorate.wire.http2 import huffman
 from quorate.wire.http2.codes import ErrorCode
 from quorate.wire.http2.header_block import MALFORMED, PSEUDO, HeaderBlock, field_flags
+from quorate.wire.http2.hpack_constants import STATIC_TABLE, TABLE_BYTES
 from quorate.wire.http2.limits import Http2Limits
 
 __all__ = ["ConnectionFailure", "HeaderDecoder", "encode_headers"]
@@ -41,10 +39,8 @@ class ConnectionFailure(ProtocolError):
 
 # ---- Encoding
 
-_STATIC_PAIRS: Final = {pair: index for index, pair in enumerate(HeaderTable.STATIC_TABLE, 1)}
-_STATIC_NAMES: Final = {
-    name: index for index, (name, _) in reversed(list(enumerate(HeaderTable.STATIC_TABLE, 1)))
-}
+_STATIC_PAIRS: Final = {pair: index for index, pair in enumerate(STATIC_TABLE, 1)}
+_STATIC_NAMES: Final = {name: index for index, (name, _) in reversed(list(enumerate(STATIC_TABLE, 1)))}
 _SECRET: Final = frozenset(
     {b"authorization", b"cookie", b"proxy-authorization", b"set-cookie", b"token"}
 )
@@ -91,7 +87,7 @@ _Entry: TypeAlias = tuple[tuple[bytes, bytes], int, int]
 _ENTRY_OVERHEAD: Final = 32
 _STATIC: Final[tuple[_Entry, ...]] = tuple(
     ((name, value), len(name) + len(value) + _ENTRY_OVERHEAD, field_flags(name, value))
-    for name, value in HeaderTable.STATIC_TABLE
+    for name, value in STATIC_TABLE
 )
 _STATIC_COUNT: Final = len(_STATIC)
 # An encoder needs two (RFC 7541, section 4.2); some send one per change of the setting.
@@ -114,8 +110,8 @@ class HeaderDecoder:
         self._cached_bytes = 0
         self._entries: deque[_Entry] = deque()  # newest first, as they are numbered
         self._entries_bytes = 0
-        self._table_bytes_max = HeaderTable.DEFAULT_SIZE
-        self.table_bytes_allowed = max(HeaderTable.DEFAULT_SIZE, limits.header_table_bytes_max)
+        self._table_bytes_max = TABLE_BYTES
+        self.table_bytes_allowed = max(TABLE_BYTES, limits.header_table_bytes_max)
         # How often the table was changed at all, and how often it was resized by the peer.
         self.changes = 0
         self.resizes = 0

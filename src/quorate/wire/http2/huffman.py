@@ -2,8 +2,7 @@
 
 The code's tree is walked by whole bytes: what a byte means at an inner node (which symbols end in it,
 and at which node it stops) is found out once and kept.  A client with deadlines sends another string
-with every call, so this is on the way of requests; the `hpack` package, whose table of codes is used
-here, walks by half bytes.
+with every call, so this is on the way of requests; the `hpack` package walks by half bytes.
 
 Invariants
     * There are 256 inner nodes and 256 bytes, so at most 65,536 steps are kept, for all connections.
@@ -13,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
+from quorate.wire.http2.hpack_constants import CODE_LENGTHS
 
 __all__ = ["NotHuffman", "decode"]
 
@@ -59,7 +58,11 @@ class _Steps(dict[int, tuple[int, bytes]]):
 
 
 def _grow_tree() -> None:
-    for symbol, (code, length) in enumerate(zip(REQUEST_CODES, REQUEST_CODES_LENGTH, strict=True)):
+    code = length_before = 0
+    for symbol in sorted(range(len(CODE_LENGTHS)), key=lambda symbol: (CODE_LENGTHS[symbol], symbol)):
+        length = CODE_LENGTHS[symbol]
+        code <<= length - length_before
+        length_before = length
         node = 0
         for shift in range(length - 1, 0, -1):
             bit = code >> shift & 1
@@ -68,6 +71,7 @@ def _grow_tree() -> None:
                 _TREE[node][bit] = len(_TREE) - 1
             node = _TREE[node][bit]
         _TREE[node][code & 1] = ~symbol
+        code += 1
 
 
 def _nodes_after_ones() -> frozenset[int]:

@@ -8,13 +8,12 @@ learn the bandwidth, and C-core reopens windows by a few bytes per message.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["Budget", "Http2Limits"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Http2Limits:
+class Http2Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one connection.  What is said of a bound is what happens beyond it."""
 
     # Streams the peer may have open; more are refused with REFUSED_STREAM.  A blocked call (a lock, a

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from functools import cache
 from typing import Annotated, Any, Final, Union, get_args, get_origin, get_type_hints
@@ -72,8 +71,7 @@ KINDS_OF_INT: Final = frozenset({INT32, INT64, UINT32, UINT64})
 NUMBER_MAX: Final = (1 << 29) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """The wire's half of a field's declaration."""
 
     number: int
@@ -81,8 +79,7 @@ class Field:
     oneof: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class FieldSpec:
+class FieldSpec(msgspec.Struct, frozen=True):
     """A field as declared; `message` and `enum` are there for those two kinds only.
 
     `json_name` is the name of the canonical JSON mapping (`range_end` is `rangeEnd`).  The members of
