@@ -23,7 +23,7 @@ h2load with fixed bodies (a key of 20 bytes, a value of 256), every client with 
 call at a time; both servers on the same disk and with durable writes, taking turns. Latencies are those
 of the clients. Fan-out: from sending one put to the last of 1,000 watchers having its event, the
 watchers spread over 10 connections of one client. Memory is that of the process, idle after its start
-and after all of this."""
+(a server of ours has given back by then what only starting needed) and after all of this."""
 
 # 1,000 clients that want 15,000 writes a second together: more than etcd does here.
 _CHECK_LOAD = "xl"

@@ -35,7 +35,8 @@ kept one busy or more, else waiting, as for the disk.
 
 Fan-out is from sending a setData to the last of the watchers, each a connection, having its event.
 Sessions are opened 32 at a time. Locks are kazoo's, in threads of one process. Memory is that of the
-process, idle after its start and after all of this."""
+process, idle after its start (ours has given back by then what only starting needed) and after all of
+this."""
 
 _PEER, _OURS = "ZooKeeper", "Quorate"
 
