@@ -11,8 +11,7 @@ __all__ = ["give_back_what_starting_took"]
 def give_back_what_starting_took() -> int:
     """How many bytes of code this process no longer counts as its own; 0 where nothing was compiled.
 
-    It takes one or two milliseconds, and nobody else has to wait for it to be right: code that is used
-    again is found in the system's cache of files.
+    It takes about a millisecond.  Code that is used again is found in the system's cache of files.
     """
     try:
         from quorate.server._resident import give_back
