@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from quorate.client.asking import Asking
+from quorate.client.calls import Called
 from quorate.client.details import describe
 from quorate.client.faults import Reason, error_of, indeterminate, reason_of
 from quorate.client.losses import AnswerUnreadable, CallLost, NotApplied
@@ -61,17 +62,18 @@ class Beginning:
             payload,
             timeout_s=asking.timeout_s,
             token=asking.signing_in.token,
-            on_answer=_Begun(op, on_result).answered,
+            called=_Begun(op, on_result),
         )
         return True
 
 
-class _Begun:
+class _Begun(Called):
     """A write that was sent, and who is told what became of it."""
 
     __slots__ = ("_on_result", "_op")
 
     def __init__(self, op: Put | Txn, on_result: OnResult) -> None:
+        super().__init__()
         self._op, self._on_result = op, on_result
 
     def answered(self, answer: bytes | None, error: BaseException | None) -> None:

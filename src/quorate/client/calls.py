@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
 
 from quorate.client import call_waits
 from quorate.client.losses import AnswerUnreadable, CallLost
@@ -25,15 +25,18 @@ from quorate.wire.grpc import (
     status_from_headers,
     whole_message,
 )
-from quorate.wire.http2 import ErrorCode, HeaderBlock
+from quorate.wire.http2 import ErrorCode, HeaderBlock, WholeAnswer
 
 if TYPE_CHECKING:
     from quorate.client.exchange import Channel
 
-__all__ = ["Called", "OnAnswer", "StreamCall", "UnaryCall"]
+__all__ = ["Called", "Calls", "OnAnswer", "StreamCall", "UnaryCall"]
 
 # The answer, or what went wrong.
 OnAnswer: TypeAlias = Callable[[bytes | None, BaseException | None], None]
+
+
+_ALL_IS_WELL: Final = (StatusCode.OK, "")
 
 
 def _loss_by_reset(code: int) -> CallLost:
@@ -44,12 +47,14 @@ def _loss_by_reset(code: int) -> CallLost:
 
 
 class Called:
-    """As much of a future as a call needs, for who wants to be called instead of waiting."""
+    """As much of a future as a call needs, for who wants to be called instead of waiting.
 
-    __slots__ = ("_done", "_on_answer")
+    (A class for each who does, and no function: compiled, the call is a jump.)
+    """
 
-    def __init__(self, on_answer: OnAnswer) -> None:
-        self._on_answer = on_answer
+    __slots__ = ("_done",)
+
+    def __init__(self) -> None:
         self._done = False
 
     def done(self) -> bool:
@@ -57,11 +62,28 @@ class Called:
 
     def set_result(self, answer: bytes) -> None:
         self._done = True
-        self._on_answer(answer, None)
+        self.answered(answer, None)
 
     def set_exception(self, error: BaseException) -> None:
         self._done = True
-        self._on_answer(None, error)
+        self.answered(None, error)
+
+    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
+        """The answer, or what went wrong: once."""
+        raise NotImplementedError
+
+
+class Calls(Called):
+    """Calls a function."""
+
+    __slots__ = ("_on_answer",)
+
+    def __init__(self, on_answer: OnAnswer) -> None:
+        super().__init__()
+        self._on_answer = on_answer
+
+    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
+        self._on_answer(answer, error)
 
 
 class UnaryCall:
@@ -119,9 +141,14 @@ class UnaryCall:
     def on_status(self, trailers: HeaderBlock) -> None:
         if self.result.done():
             return
-        if trailers.note is None:
+        if trailers.note is _ALL_IS_WELL:
+            if self.answer is not None:
+                self.result.set_result(self.answer)
+                return
+        elif trailers.note is None:
             # The same bytes say the same again: of nearly all calls, that all is well.
-            trailers.note = status_from_headers(trailers)
+            status = status_from_headers(trailers)
+            trailers.note = _ALL_IS_WELL if status == _ALL_IS_WELL else status
         code, message = cast(tuple[StatusCode, str], trailers.note)
         if code is not StatusCode.OK:
             self.fail(GrpcError(code, message))
@@ -129,6 +156,12 @@ class UnaryCall:
             self.fail(AnswerUnreadable("the call ended well and without one"))
         else:
             self.result.set_result(self.answer)
+
+    def on_answer(self, answer: WholeAnswer, size_max: int) -> None:
+        """Take all of it at once."""
+        self.on_head(answer.head, ends=False)
+        if self.on_data(answer.data, size_max):
+            self.on_status(answer.trailers)
 
     def on_reset(self, code: int) -> None:
         self.fail(_loss_by_reset(code))
@@ -258,6 +291,12 @@ class StreamCall:
 
     def on_status(self, trailers: HeaderBlock) -> None:
         self.fail(GrpcError(*status_from_headers(trailers)))
+
+    def on_answer(self, answer: WholeAnswer) -> None:
+        """Take all of it at once: what was opened to go on for long ends with its first message."""
+        self.on_head(answer.head, ends=False)
+        if self._ended is None and self.on_data(answer.data, 0):
+            self.on_status(answer.trailers)
 
     def on_reset(self, code: int) -> None:
         self.fail(_loss_by_reset(code))

@@ -21,7 +21,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from quorate.client import call_waits
-from quorate.client.calls import Called, OnAnswer, StreamCall, UnaryCall
+from quorate.client.calls import Called, Calls, OnAnswer, StreamCall, UnaryCall
 from quorate.client.losses import CallLost, DeadlinePassed
 from quorate.errors import QuorateError, StoreClosed, Unavailable
 from quorate.wire.grpc import frame, request_head
@@ -39,6 +39,7 @@ from quorate.wire.http2 import (
     StreamDrained,
     StreamReset,
     TrailersReceived,
+    WholeAnswer,
 )
 
 if TYPE_CHECKING:
@@ -146,16 +147,16 @@ class Channel:
         *,
         timeout_s: float,
         token: str | None,
-        on_answer: OnAnswer,
+        called: Called,
     ) -> None:
-        """`unary` for who does not wait: `on_answer` is called once, after this has returned."""
+        """`unary` for who does not wait: `called` is told once, after this has returned."""
         now = self._loop.time()
         call = UnaryCall(
             self._head(path, timeout_s, token),
             payload,
             deadline=now + timeout_s,
             began=now,
-            result=Called(on_answer),
+            result=called,
         )
         if self.usable and not self._waiting and self._has_room():
             self._send(call)
@@ -203,7 +204,7 @@ class Channel:
         """
         if not self.usable or not self._http.can_open_stream:
             return None
-        return self._send_wait(path, payload, token, Called(on_answer))
+        return self._send_wait(path, payload, token, Calls(on_answer))
 
     def _send_wait(
         self, path: str, payload: bytes, token: str | None, result: asyncio.Future[bytes] | Called
@@ -371,9 +372,13 @@ class Channel:
         self._flush()
 
     def data_received(self, data: bytes) -> None:
-        self._heard_at = self._loop.time()
-        for event in self._http.receive(data, now=self._heard_at):
-            self._on_event(event)
+        self._heard_at = now = self._loop.time()
+        answer = self._http.receive_answer(data, now=now)
+        if answer is not None:
+            self._on_answer(answer)
+        else:
+            for event in self._http.receive(data, now=now):
+                self._on_event(event)
         if self._waiting:
             self._admit()
         if self._http.has_data_to_send:
@@ -403,6 +408,19 @@ class Channel:
             self._closed.set_result(None)
 
     # -- told by the other side ---------------------------------------------------------------
+
+    def _on_answer(self, answer: WholeAnswer) -> None:
+        self.served = True
+        stream_id = answer.stream_id
+        call = self._unary.pop(stream_id, None) or self._waits.pop(stream_id, None)
+        if call is not None:
+            call.on_answer(answer, self._options.answer_bytes_max)
+        else:
+            stream = self._streams.pop(stream_id, None)
+            if stream is not None:  # or it was given up
+                stream.on_answer(answer)
+        if self._going_away:
+            self._hang_up_when_idle()
 
     def _on_event(self, event: Event) -> None:
         # Nearly all are one of the three that an answer consists of.

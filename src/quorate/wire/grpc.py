@@ -82,9 +82,13 @@ def frame(payload: bytes) -> bytes:
 
 def whole_message(data: bytes, size_max: int) -> bytes | None:
     """The message, if `data` is exactly one that is not compressed and not too large."""
-    if data[:1] == b"\0" and int.from_bytes(data[1:_PREFIX_BYTES], "big") == len(data) - _PREFIX_BYTES:
-        return data[_PREFIX_BYTES:] if len(data) - _PREFIX_BYTES <= size_max else None
-    return None
+    size = len(data) - _PREFIX_BYTES
+    if size < 0 or size > size_max or data[0]:
+        return None
+    # Not with `int.from_bytes`: that is looked up by its name, for each answer.
+    if data[1] << 24 | data[2] << 16 | data[3] << 8 | data[4] != size:
+        return None
+    return data[_PREFIX_BYTES:]
 
 
 class MessageReader:

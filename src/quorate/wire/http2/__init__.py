@@ -2,6 +2,7 @@
 
 from quorate.wire.http2.codes import ErrorCode as ErrorCode
 from quorate.wire.http2.connection import Connection as Connection
+from quorate.wire.http2.connection import WholeAnswer as WholeAnswer
 from quorate.wire.http2.events import ConnectionEnded as ConnectionEnded
 from quorate.wire.http2.events import DataReceived as DataReceived
 from quorate.wire.http2.events import Event as Event

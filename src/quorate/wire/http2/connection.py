@@ -41,7 +41,7 @@ from quorate.wire.http2.hpack_codec import ConnectionFailure
 from quorate.wire.http2.limits import Http2Limits
 from quorate.wire.http2.outgoing import Stream
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "WholeAnswer"]
 
 _unpack_head: Final = FRAME_HEAD.unpack_from
 _SETTING: Final = Struct(">HI")
@@ -68,6 +68,15 @@ class _Continued:
         self.is_end = is_end
         self.is_self_dependent = is_self_dependent
         self.frames = 0
+
+
+class WholeAnswer:
+    """All that came in answer to one request: its stream is closed on both sides."""
+
+    __slots__ = ("data", "head", "stream_id", "trailers")
+
+    def __init__(self, stream_id: int, head: HeaderBlock, data: bytes, trailers: HeaderBlock) -> None:
+        self.stream_id, self.head, self.data, self.trailers = stream_id, head, data, trailers
 
 
 class Connection(Control):
@@ -132,6 +141,64 @@ class Connection(Control):
         events = self._events
         self._events = []
         return events
+
+    def receive_answer(self, data: bytes, *, now: float) -> WholeAnswer | None:
+        """Client: what the peer's bytes mean, if they are one whole answer of the usual kind.
+
+        A head, one piece of data and trailers, of header blocks that came before, and nothing else: so
+        is nearly every answer to a call that is alone.  Its data counts as consumed.  None: nothing was
+        done, and `receive` is to be told.  (Measured, until a client's call has its answer: 7,000
+        instructions instead of 22,000 for three frames, three events and what is done with each.)
+        """
+        size = len(data)
+        if size < 27 or self._is_over or self._is_unusual or self._partial:
+            return None
+        data_at = 9 + (data[0] << 16 | data[1] << 8 | data[2])
+        if data[3] != 0x1 or data[4] != _END_HEADERS or data_at > size - 18:
+            return None
+        body_at = data_at + 9
+        trailers_at = body_at + (data[data_at] << 16 | data[data_at + 1] << 8 | data[data_at + 2])
+        if data[data_at + 3] or data[data_at + 4] or trailers_at > size - 9:
+            return None
+        trailers_size = data[trailers_at] << 16 | data[trailers_at + 1] << 8 | data[trailers_at + 2]
+        if (
+            data[trailers_at + 3] != 0x1
+            or data[trailers_at + 4] != _END_HEADERS | _END_STREAM
+            or trailers_at + 9 + trailers_size != size
+        ):
+            return None
+        word = data[5:9]
+        if data[data_at + 5 : body_at] != word or data[trailers_at + 5 : trailers_at + 9] != word:
+            return None
+        stream_id = data[5] << 24 | data[6] << 16 | data[7] << 8 | data[8]
+        stream = self._streams.get(stream_id)
+        if stream is None or stream.head_received or stream.receive_ended or not stream.end_sent:
+            return None
+        blocks = self._decoder.cache
+        head, trailers = blocks.get(data[9:data_at]), blocks.get(data[trailers_at + 9 :])
+        if head is None or trailers is None:
+            return None
+        status = head.status
+        flow_bytes = trailers_at - body_at
+        if (
+            status is None
+            or status < b"200"
+            or head.is_malformed
+            or head.is_oversize
+            or head.content_length is not None
+            or trailers.is_malformed
+            or trailers.is_oversize
+            or not trailers.is_trailers
+            or not 0 < flow_bytes <= self._frame_max
+            or flow_bytes > self._receive_window
+            or flow_bytes > stream.receive_window
+        ):
+            return None
+        self._now = now
+        self._receive_window -= flow_bytes
+        self._give_back(flow_bytes)
+        self._end_received(stream)
+        return WholeAnswer(stream_id, head, data[body_at:trailers_at], trailers)
 
     def _receive_frames(self, data: bytes) -> int:
         """Handles all whole frames; returns where the first incomplete one begins."""
