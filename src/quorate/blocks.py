@@ -95,7 +95,7 @@ class Holdable(Protocol):
         """Call `listener` in the turn in which it is lost; at once if it is."""
         ...
 
-    async def leave(self) -> None:
+    def leave(self) -> Coroutine[Any, Any, None]:
         """Give it up, at the end of a block: a loss that shows only then is in `error`."""
         ...
 
@@ -116,8 +116,17 @@ class Holding(Generic[H]):
         self._held: H | None = None
 
     async def __aenter__(self) -> H:
-        held = self._held = await self._acquire()
+        return self.entered(await self.begin())
+
+    def begin(self) -> Awaitable[H]:
+        """Acquire it; who gets it says so with `entered`."""
+        # Made ready beforehand: what is done once it is held, others wait for.  Nobody ends the scope
+        # before it was handed out.
         self._scope.__enter__()
+        return self._acquire()
+
+    def entered(self, held: H) -> H:
+        self._held = held
         if self._cancel_on_loss:
             held.on_loss(self._scope.end)
         return held
@@ -152,8 +161,9 @@ class Enterable(Generic[H]):
         raise NotImplementedError
 
     async def __aenter__(self) -> H:
+        # Not by its `__aenter__`: every coroutine on the way is one more to go back through.
         holding = self._holding()
-        held = await holding.__aenter__()
+        held = holding.entered(await holding.begin())
         self._entries.append((holding._scope.task, holding))
         return held
 

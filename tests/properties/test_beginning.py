@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quorate.client.beginning import _Deleting
+from quorate.client.prepared import PreparedTxn
+from quorate.client.translate import txn_payload
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.state import State
 from quorate.engines.opening import open_embedded
 from quorate.errors import Rejected
-from quorate.store.model import KeyRange, LeaseId, Range, Txn, TxnResult
+from quorate.store.model import Compare, Delete, KeyRange, LeaseId, Range, Txn, TxnResult
 from quorate.store.rules import Limits, check_in_full, is_plain
 from tests.properties.requests import LEASES, at_revision, txns
 
@@ -55,6 +58,15 @@ def test_a_transaction_that_is_begun_ends_as_one_that_is_awaited(drawn: Sequence
             assert begun.read(everything) == awaited.read(everything)
 
     asyncio.run(run())
+
+
+@given(st.binary(min_size=1, max_size=300), st.integers(0, 2**63 - 1))
+def test_a_release_that_was_prepared_is_encoded_as_any_other(key: bytes, token: int) -> None:
+    prepared = _Deleting(key).txn(token)
+    txn = Txn((Compare.create_revision(key, "=", token),), (Delete(key),))
+    assert isinstance(prepared, PreparedTxn)
+    assert (prepared.compares, prepared.then, prepared.otherwise) == (txn.compares, txn.then, ())
+    assert prepared.payload == txn_payload(txn)
 
 
 def _state() -> State:

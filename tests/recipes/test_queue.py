@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import quorate
 from quorate.client.backlog import PUT_MANY_MAX, Window
+from quorate.client.outcomes import Outcome
 from quorate.client.recipes.queue import Queue
-from quorate.client.writes import Outcome
 from quorate.clock import ManualClock
-from quorate.store.model import KeyRange, Txn, TxnResult
+from quorate.store.model import KeyRange, Txn
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -318,10 +318,10 @@ class Losing:
         begin = ground.writes.begin
 
         def lossy(txn: Txn) -> Outcome:
-            outcome = Outcome()
+            outcome = Outcome(asyncio.get_running_loop())
             real = begin(txn)
 
-            def answered(done: asyncio.Future[TxnResult]) -> None:
+            def answered(done: Outcome) -> None:
                 self.applied = done.result().succeeded
                 outcome.fail(quorate.Indeterminate("the connection broke"))
 
@@ -400,7 +400,7 @@ async def test_get_that_was_refused_leaves_the_first_item_the_first(
     await queue.put_many([1, 2, 3])
 
     def refused(_: Txn) -> Outcome:
-        outcome = Outcome()
+        outcome = Outcome(asyncio.get_running_loop())
         outcome.fail(quorate.Unavailable("no leader"))
         return outcome
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import quorate
 from quorate.client.backlog import Window
 from quorate.client.jobs import Job
+from quorate.client.outcomes import Outcome
 from quorate.client.recipes.work_queue import WorkQueue, WorkStats
-from quorate.client.writes import Outcome
 from quorate.clock import ManualClock
 from quorate.store.model import KeyRange, Put, Txn
 from tests.support.asking import eventually, turns
@@ -391,7 +391,7 @@ class Answering:
 
         def answer(txn: Txn) -> Outcome:
             patch.undo()
-            outcome = Outcome()
+            outcome = Outcome(asyncio.get_running_loop())
             if applied:
                 begin(txn).add_done_callback(lambda _: outcome.fail(error))
             else:
@@ -471,7 +471,7 @@ async def test_cancelled_acknowledgement_that_was_not_taken_returns_the_item(
     work = here.work_queue("a", str)
     await work.put("x")
     job = await work.take()
-    outcome = Outcome()
+    outcome = Outcome(asyncio.get_running_loop())
     with monkeypatch.context() as patch:
         patch.setattr(here.writes, "begin", lambda _: outcome)
         acknowledging = asyncio.create_task(job.ack())

@@ -17,7 +17,6 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
@@ -25,8 +24,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from quorate.client.ground import Ground, Patience
+from quorate.client.outcomes import Outcome
 from quorate.client.session import Session
-from quorate.client.writes import Outcome
 from quorate.errors import (
     Compacted,
     Indeterminate,
@@ -148,7 +147,7 @@ class Attempt:
         except Compacted:
             return  # the caller reads again, and sees whether it is gone
 
-    def _withdraw(self, sent: asyncio.Future[TxnResult]) -> None:
+    def _withdraw(self, sent: Outcome) -> None:
         """Take away whatever there is of it.  `sent` is the last thing that was sent, and is over."""
         session = self._session
         if session.lost.done():
@@ -162,7 +161,7 @@ class Attempt:
             outcome = self._ground.writes.begin(Txn((), tuple(Delete(key) for key in self.keys)))
             outcome.add_done_callback(self._withdrawn)
 
-    def _withdrawn(self, outcome: asyncio.Future[TxnResult]) -> None:
+    def _withdrawn(self, outcome: Outcome) -> None:
         if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
             self._remove_from(0)
 

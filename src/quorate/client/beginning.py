@@ -10,7 +10,7 @@ Measured, at 100 clients of a node's etcd face: 125 us of the node's processor f
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from quorate.client.asking import Asking
 from quorate.client.calls import Called
@@ -21,13 +21,26 @@ from quorate.client.prepared import PreparedTxn
 from quorate.client.quick import read_put, read_txn
 from quorate.client.translate import put_payload, txn_payload
 from quorate.errors import ProtocolError, StoreClosed
-from quorate.store.model import Put, PutResult, Txn, TxnResult
+from quorate.store.model import (
+    Compare,
+    CompareTarget,
+    Delete,
+    Op,
+    Put,
+    PutResult,
+    Relation,
+    Txn,
+    TxnResult,
+)
 from quorate.wire.grpc import GrpcError
+from quorate.wire.protobuf.primitives import int64, varint
 
 __all__ = ["Beginning", "OnResult"]
 
 _PUT = "/etcdserverpb.KV/Put"
 _TXN = "/etcdserverpb.KV/Txn"
+_CREATE: Final = CompareTarget.CREATE
+_EQUAL: Final = Relation.EQUAL
 
 OnResult: TypeAlias = Callable[[Any, BaseException | None], None]
 
@@ -43,6 +56,10 @@ class Beginning:
     def prepared(self, txn: Txn) -> Txn:
         """See `Prepares`."""
         return PreparedTxn(txn.compares, txn.then, txn.otherwise, txn_payload(txn))
+
+    def delete_maker(self, key: bytes) -> Callable[[int], Txn]:
+        """See `Prepares`."""
+        return _Deleting(key).txn
 
     def begin(self, op: Put | Txn, on_result: OnResult) -> bool:
         """Send it; `on_result` gets the result, `NotApplied`, or `Indeterminate`, after this returned.
@@ -65,6 +82,32 @@ class Beginning:
             called=_Begun(op, on_result),
         )
         return True
+
+
+class _Deleting:
+    """The release of a lock, but for the token: what takes 10,000 instructions to make takes 2,000.
+
+    It is the one request that cannot be encoded before somebody waits for it to leave: the token is
+    known when the lock is held.
+    """
+
+    __slots__ = ("_compare", "_key", "_then", "_then_encoded")
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._then: tuple[Op, ...] = (Delete(key),)
+        self._then_encoded = txn_payload(Txn((), self._then))
+        # A `Compare` of the create revision; the revision follows.
+        self._compare = b"\x10\x01\x1a" + varint(len(key)) + key + b"\x28"
+
+    def txn(self, token: int) -> Txn:
+        compare = self._compare + int64(token)
+        return PreparedTxn(
+            (Compare(self._key, _CREATE, _EQUAL, token),),
+            self._then,
+            (),
+            b"\x0a" + varint(len(compare)) + compare + self._then_encoded,
+        )
 
 
 class _Begun(Called):

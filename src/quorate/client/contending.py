@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 from quorate.client.attempts import ASK_AGAIN_S
 from quorate.client.ground import Ground, Patience
 from quorate.client.holding import Held
+from quorate.client.outcomes import Outcome
 from quorate.client.queue_waits import told_first
 from quorate.client.session import Session
 from quorate.errors import (
@@ -35,7 +36,7 @@ from quorate.errors import (
 )
 from quorate.store import contention
 from quorate.store.contention import Place, joining, joining_if_free, leaving, place_key, place_of
-from quorate.store.model import KeyValue, SortTarget, Txn, TxnResult
+from quorate.store.model import KeyValue, Revision, SortTarget, Txn, TxnResult
 
 __all__ = ["Contender", "Contest", "contenders"]
 
@@ -86,25 +87,44 @@ class Contest(Generic[H]):
         self._hold, self._what = hold, what
         self._taking: _Taking | None = None
 
-    async def win(self, *, timeout: float | None) -> H:
+    async def win(self, *, timeout: float | None = None) -> H:
         """Join the queue and wait to be the first.
 
         Raises `TimedOut`, `Unavailable`, `Indeterminate`.
         """
         ground, what = self._ground, self._what
-        patience = Patience(ground.clock, timeout)
         if timeout == 0:
             held = await self.try_win()
             if held is None:
                 raise TimedOut(what, timeout_s=timeout)
             return held
+        patience = None if timeout is None else Patience(ground.clock, timeout)
         while True:
             session = ground.session_now()
             if session is None:
                 with ground.waiting(f"a session for {what}", patience):
                     session = await ground.session()
+            # Most locks are free, and to say "if nobody is there" costs everyone on the way a third
+            # less than to ask who is: who finds somebody asks that as well.
+            taking = self._taking_with(session)
             try:
-                return await self._attempt(session, patience)
+                if patience is None:
+                    # `_send`, without a coroutine of its own; and what may be held soon is made while
+                    # the answer is on its way, not when it is here.
+                    outcome = ground.writes.begin(taking.txn)
+                    held = self._may_hold(session, taking)
+                    try:
+                        result = await outcome.settled()
+                    except BaseException as error:
+                        _not_taken(ground, taking.key, session, outcome, error)
+                        raise
+                else:
+                    with ground.waiting(what, patience, session):
+                        result = await _send(ground, taking.key, session, taking.txn)
+                    held = self._may_hold(session, taking)
+                if result.succeeded:
+                    return self._won(session, held, result.revision)
+                return await self._queue_up(session, taking, patience)
             except (SessionLost, LeaseNotFound) as error:
                 _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
 
@@ -123,25 +143,14 @@ class Contest(Generic[H]):
                 if not result.succeeded:
                     ground.free_key(taking.key)
                     return None
-                return self._won_free(session, taking, result)
+                return self._won(session, self._may_hold(session, taking), result.revision)
             except (SessionLost, LeaseNotFound) as error:
                 _log.warning("%s: trying again, with the next session: %s", what, error)
 
-    async def _attempt(self, session: Session, patience: Patience) -> H:
-        ground, what = self._ground, self._what
-        # Most locks are free, and to say "if nobody is there" costs everyone on the way a third less
-        # than to ask who is: who finds somebody asks that as well.
-        taking = self._taking_with(session)
-        key = taking.key
-        if patience.left is None:
-            result = await _send(ground, key, session, taking.txn)
-        else:
-            with ground.waiting(what, patience, session):
-                result = await _send(ground, key, session, taking.txn)
-        if result.succeeded:
-            return self._won_free(session, taking, result)
-        name, value = self._name, self._value
-        with ground.waiting(what, patience, session):
+    async def _queue_up(self, session: Session, taking: _Taking, patience: Patience | None) -> H:
+        """Take a place behind the others, and wait until it is the first."""
+        ground, name, key, value = self._ground, self._name, taking.key, self._value
+        with ground.waiting(self._what, patience, session):
             result = await _send(ground, key, session, joining(name, key, session.id, value))
             place = place_of(result, name, key, session.id, value)
             try:
@@ -149,6 +158,7 @@ class Contest(Generic[H]):
                 # process that has waited is slow at first, and the time from one holder to the next
                 # counts.
                 held = self._hold(session, place)
+                held.release_maker = taking.release_maker
                 if not place.was_first:
                     held.prepare_release()
                     told = told_first(ground.store, place)
@@ -157,7 +167,7 @@ class Contest(Generic[H]):
             except BaseException:
                 _give_up(ground, place, session)
                 raise
-        return self._won(session, place, held)
+        return self._won(session, held, place.token)
 
     def _taking_with(self, session: Session) -> _Taking:
         """How to take it if nobody is there: mostly as the last time."""
@@ -167,35 +177,44 @@ class Contest(Generic[H]):
         first_choice = place_key(self._name, session.id)
         key = ground.take_key(first_choice)
         txn = joining_if_free(self._name, key, session.id, self._value)
-        taking = _Taking(session.id, key, ground.writes.prepared(txn))
+        nowhere = Place(self._name, key, session.id, 0, self._value, Revision(0), was_first=True)
+        writes = ground.writes
+        taking = _Taking(session.id, nowhere, writes.prepared(txn), writes.delete_maker(key))
         if key == first_choice:  # others are for one attempt
             self._taking = taking
         return taking
 
-    def _won_free(self, session: Session, taking: _Taking, taken: TxnResult) -> H:
-        """The place was taken where nobody was."""
-        revision = taken.revision
-        place = Place(
-            self._name, taking.key, taking.lease, revision, self._value, revision, was_first=True
-        )
-        return self._won(session, place, self._hold(session, place))
+    def _may_hold(self, session: Session, taking: _Taking) -> H:
+        """What is held if the place is taken where nobody was."""
+        held = self._hold(session, taking.nowhere)
+        held.release_maker = taking.release_maker
+        return held
 
-    def _won(self, session: Session, place: Place, held: H) -> H:
+    def _won(self, session: Session, held: H, token: int) -> H:
         """It is ours; unless the session is over by now, as a process finds that was stopped."""
         if session.is_lost:
+            place = Place(
+                self._name, held.key, session.id, token, self._value, Revision(token), was_first=True
+            )
             _give_up(self._ground, place, session)
             raise session.loss(self._what)
-        held.begin_hold()
+        held.begin_hold(token)
         return held
 
 
 class _Taking:
-    """A transaction that takes a place where nobody is, for a lease, with a key."""
+    """A transaction that takes a place where nobody is, for a lease, with a key; and what undoes it.
 
-    __slots__ = ("key", "lease", "txn")
+    nowhere: the place, but for the token, which the answer tells.
+    """
 
-    def __init__(self, lease: int, key: bytes, txn: Txn) -> None:
-        self.lease, self.key, self.txn = lease, key, txn
+    __slots__ = ("key", "lease", "nowhere", "release_maker", "txn")
+
+    def __init__(
+        self, lease: int, nowhere: Place, txn: Txn, release_maker: Callable[[int], Txn] | None
+    ) -> None:
+        self.lease, self.nowhere, self.key = lease, nowhere, nowhere.key
+        self.txn, self.release_maker = txn, release_maker
 
 
 async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnResult:
@@ -203,24 +222,27 @@ async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnRe
     outcome = ground.writes.begin(txn)
     try:
         return await outcome.settled()
-    except asyncio.CancelledError:
-        outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
-        raise
-    except LeaseNotFound:
-        ground.free_key(key)
-        session.found_gone()
-        raise
-    except Indeterminate:
-        _remove(ground, key, session, may_appear=True)
-        raise
-    except BaseException:
-        ground.free_key(key)
+    except BaseException as error:
+        _not_taken(ground, key, session, outcome, error)
         raise
 
 
-def _abandoned(
-    ground: Ground, key: bytes, session: Session, outcome: asyncio.Future[TxnResult]
+def _not_taken(
+    ground: Ground, key: bytes, session: Session, outcome: Outcome, error: BaseException
 ) -> None:
+    match error:
+        case asyncio.CancelledError():
+            outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
+        case LeaseNotFound():
+            ground.free_key(key)
+            session.found_gone()
+        case Indeterminate():
+            _remove(ground, key, session, may_appear=True)
+        case _:
+            ground.free_key(key)
+
+
+def _abandoned(ground: Ground, key: bytes, session: Session, outcome: Outcome) -> None:
     error = None if outcome.cancelled() else outcome.exception()
     if outcome.cancelled() or isinstance(error, Indeterminate):
         _remove(ground, key, session, may_appear=True)
@@ -252,7 +274,7 @@ def _give_up(ground: Ground, place: Place, session: Session) -> None:
         return
     outcome = ground.writes.begin(leaving(place))
 
-    def answered(done: asyncio.Future[TxnResult]) -> None:
+    def answered(done: Outcome) -> None:
         if done.cancelled() or isinstance(done.exception(), Unavailable | Indeterminate):
             _remove(ground, place.key, session)
         else:

@@ -184,13 +184,12 @@ class Ground:
 class Waiting(Scope):
     """See `Ground.waiting`."""
 
-    __slots__ = ("_bell", "_clock", "_forget", "_patience", "_session", "_what")
+    __slots__ = ("_bell", "_clock", "_patience", "_session", "_what")
 
     def __init__(self, clock: Clock, what: str, patience: Patience, session: Session | None) -> None:
         super().__init__()
         self._clock, self._what, self._patience, self._session = clock, what, patience, session
         self._bell: Timer | None = None
-        self._forget: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         super().__enter__()
@@ -198,10 +197,13 @@ class Waiting(Scope):
         if left_s is not None:
             late = TimedOut(self._what, timeout_s=self._patience.timeout)
             self._bell = self._clock.call_later(left_s, lambda: self.end(late))
-        session = self._session
-        if session is not None:
-            self._forget = session.on_loss(lambda: self.end(session.loss(self._what)))
+        if self._session is not None:
+            self._session.tell_loss(self, self._session_lost)
         return self
+
+    def _session_lost(self) -> None:
+        assert self._session is not None
+        self.end(self._session.loss(self._what))
 
     def __exit__(
         self,
@@ -211,8 +213,8 @@ class Waiting(Scope):
     ) -> None:
         if self._bell is not None:
             self._bell.cancel()
-        if self._forget is not None:
-            self._forget()
+        if self._session is not None:
+            self._session.forget(self)
         if self.left(kind):
             assert self.error is not None
             raise self.error from error

@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from quorate.blocks import Enterable, Holding
+from quorate.client.outcomes import Outcome
 from quorate.client.session import Session
 from quorate.client.taken import wait_taken
-from quorate.client.writes import Outcome
 from quorate.clock import Timer
 from quorate.errors import Indeterminate, LeaseLost, LockLost, QuorateError, Unavailable
 from quorate.store.model import Compare, CompareTarget, Delete, Op, Relation, Txn, TxnResult
@@ -73,14 +73,16 @@ class Held:
         self._too_long: Timer | None = None
         self._hold_max_s = hold_max_s
         self._watch_soon = 0
-        self._forget_session: Callable[[], None] | None = None
-        self._release_txn: Txn | None = None  # if it was made beforehand
+        # What makes `releasing` of the token, faster; and what it made, if that was beforehand.
+        self.release_maker: Callable[[int], Txn] | None = None
+        self._release_txn: Txn | None = None
         if is_won:
-            self.begin_hold()
+            self.begin_hold(token)
 
-    def begin_hold(self) -> None:
+    def begin_hold(self, token: int) -> None:
         """It is ours, from now on."""
-        self._forget_session = self._session.on_loss(self._session_lost)
+        self.token = token
+        self._session.tell_loss(self, self._session_lost)
         if self.error is None:  # a session may be lost by the time it has won something
             ground, hold_max_s = self._ground, self._hold_max_s
             self._watch_soon = ground.held_long.add(self._watch)
@@ -90,7 +92,11 @@ class Held:
 
     def prepare_release(self) -> None:
         """Make what will be sent to give it up: there is time now, and somebody waits then."""
-        self._release_txn = self._ground.writes.prepared(self.releasing())
+        maker = self.release_maker
+        if maker is not None:
+            self._release_txn = maker(self.token)
+        else:
+            self._release_txn = self._ground.writes.prepared(self.releasing())
 
     # -- whether it is held ------------------------------------------------------------------
 
@@ -139,6 +145,17 @@ class Held:
         If the store cannot be told, this raises why, and goes on trying in the background: others may
         have to wait for the end of the session.
         """
+        await self._give_back(quietly=False)
+
+    def was_gone(self, released: TxnResult) -> bool:
+        """Whether the answer to `releasing` shows that there was nothing left to give up."""
+        return not released.succeeded
+
+    def leave(self) -> Coroutine[Any, Any, None]:
+        """`release` at the end of a block, where an error would hide what the block has to say."""
+        return self._give_back(quietly=True)
+
+    async def _give_back(self, *, quietly: bool) -> None:
         if self._released:
             return
         outcome = self._begin_release()
@@ -147,31 +164,33 @@ class Held:
         try:
             result = await outcome.settled()
         except QuorateError as error:
-            if self.error is None:
+            self._release_answered(outcome)
+            if self.error is not None:
+                _log.info("%s is lost and was not released: %s", self._what, error)
+            elif quietly and not isinstance(error, LeaseLost):
+                _log.warning("%s is released later, or with its session: %s", self._what, error)
+            else:
                 raise
-            _log.info("%s is lost and was not released: %s", self._what, error)
+        except BaseException:
+            # Nobody waits for the answer any more; something is to be done about it all the same.
+            outcome.add_done_callback(self._release_answered)
+            raise
         else:
+            self._gone()
             if self.error is None and self.was_gone(result):
                 self._set_lost(f"when it was released, its key {self.key!r} was gone")
-                self.check()
+                if not quietly:  # or the block raises it, unless it has something else to say
+                    self.check()
 
-    def was_gone(self, released: TxnResult) -> bool:
-        """Whether the answer to `releasing` shows that there was nothing left to give up."""
-        return not released.succeeded
-
-    async def leave(self) -> None:
-        """`release` at the end of a block, where an error would hide what the block has to say."""
-        try:
-            await self.release()
-        except LeaseLost as error:
-            if self.error is not error:
-                raise
-            # The block raises it, unless it has something else to say.
-        except QuorateError as error:
-            _log.warning("%s is released later, or with its session: %s", self._what, error)
+    def _release_alone(self) -> None:
+        """Give it up; nobody waits for that."""
+        outcome = self._begin_release()
+        if outcome is not None:
+            outcome.add_done_callback(self._release_answered)
 
     def _begin_release(self) -> Outcome | None:
-        session, key = self._session, self.key
+        """Send what gives it up; whoever calls this sees to the answer.  None: it is lost."""
+        session = self._session
         # Asked first: that looks at the clock, and notes a loss that nobody was told of yet.
         is_lost = session.is_lost
         self._released = True
@@ -180,18 +199,18 @@ class Held:
             self._gone()
             return None
         # First of all: somebody waits for it.
-        outcome = self._ground.writes.begin(self._release_txn or self.releasing())
+        txn, maker = self._release_txn, self.release_maker
+        if txn is None:
+            txn = self.releasing() if maker is None else maker(self.token)
+        outcome = self._ground.writes.begin(txn)
         self._stand_down()
-
-        def answered(done: asyncio.Future[TxnResult]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if done.cancelled() or isinstance(error, Unavailable | Indeterminate):
-                self._ground.tidying.remove(key, session, done=self._gone)
-            else:
-                self._gone()
-
-        outcome.add_done_callback(answered)
         return outcome
+
+    def _release_answered(self, outcome: Outcome) -> None:
+        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+            self._ground.tidying.remove(self.key, self._session, done=self._gone)
+        else:
+            self._gone()
 
     def releasing(self) -> Txn:
         """The transaction that gives it up."""
@@ -204,8 +223,7 @@ class Held:
             self._on_gone = None
 
     def _stand_down(self) -> None:
-        if self._forget_session is not None:
-            self._forget_session()
+        self._session.forget(self)
         self._ground.held_long.discard(self._watch_soon)
         if self._too_long is not None:
             self._too_long.cancel()

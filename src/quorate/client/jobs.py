@@ -24,6 +24,7 @@ import msgspec
 
 from quorate.client.ground import Ground
 from quorate.client.holding import Held, Holding
+from quorate.client.outcomes import Outcome
 from quorate.client.session import Session
 from quorate.errors import Indeterminate, Unavailable
 from quorate.store.model import Delete, Op, Put, Txn, TxnResult
@@ -137,7 +138,7 @@ class Job(Held, Generic[T]):
             outcome.add_done_callback(self._ack_abandoned)
             raise
         except Indeterminate as error:
-            self._begin_release()
+            self._release_alone()
             raise Indeterminate(
                 f"the answer to the acknowledgement of a job of {self.name} was lost ({error}). If it "
                 "was not removed it is in the queue again, and will be done once more."
@@ -188,10 +189,10 @@ class Job(Held, Generic[T]):
             self._released = False
             self.found_gone()
 
-    def _ack_abandoned(self, outcome: asyncio.Future[TxnResult]) -> None:
+    def _ack_abandoned(self, outcome: Outcome) -> None:
         """Nobody waits for it any more: what was not acknowledged goes back."""
         if outcome.cancelled() or outcome.exception() is not None:
-            self._begin_release()
+            self._release_alone()
         else:
             self._acked(outcome.result())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from quorate.store.model import Txn
@@ -21,4 +22,8 @@ class Prepares(Protocol):
 
     def prepared(self, txn: Txn) -> Txn:
         """The same transaction, to be begun faster.  Raises what is wrong with it."""
+        ...
+
+    def delete_maker(self, key: bytes) -> Callable[[int], Txn]:
+        """Makes, of the revision that created the key, what deletes it if it is still that one."""
         ...

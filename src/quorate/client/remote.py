@@ -169,6 +169,7 @@ class RemoteStore:
         self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
         beginning = Beginning(self._asking)
         self.begin, self.prepared = beginning.begin, beginning.prepared
+        self.delete_maker = beginning.delete_maker
         queue_waits = QueueWaits(self._asking)
         self.wait_oldest, self.begin_wait = queue_waits.wait_oldest, queue_waits.begin_wait
         # How a server is doing it can tell without a leader, too.

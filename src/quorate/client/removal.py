@@ -8,7 +8,6 @@ none at which it is safe, either.  What is taken and cannot be handed over is pu
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
@@ -16,6 +15,7 @@ from typing import Generic, TypeVar
 from quorate.client.backlog import Backlog, Window
 from quorate.client.codec import Codec
 from quorate.client.ground import Ground, Patience
+from quorate.client.outcomes import Outcome
 from quorate.client.taking import Taken, Taker
 from quorate.errors import Indeterminate, ValueUnreadable
 from quorate.store.model import (
@@ -26,7 +26,6 @@ from quorate.store.model import (
     KeyValue,
     Put,
     Txn,
-    TxnResult,
     WatchBatch,
 )
 
@@ -127,9 +126,7 @@ class _Removal(Generic[T]):
     def missed(self) -> None:
         pass
 
-    def abandoned(
-        self, outcome: asyncio.Future[TxnResult], taken: Taken | None
-    ) -> asyncio.Future[TxnResult] | None:
+    def abandoned(self, outcome: Outcome, taken: Taken | None) -> Outcome | None:
         """The task was cancelled: what was taken for it goes back."""
         if taken is not None:
             kv = _removed(taken)
@@ -161,7 +158,7 @@ def _removed(taken: Taken) -> KeyValue:
     return deleted.prev_kvs[0]
 
 
-def _report(back: asyncio.Future[TxnResult], key: bytes) -> None:
+def _report(back: Outcome, key: bytes) -> None:
     """What cannot be given back is lost; nobody is left to be told but the log."""
     if back.cancelled() or back.exception() is not None:
         why = "the connection was closed" if back.cancelled() else back.exception()

@@ -18,7 +18,6 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import logging
 from contextlib import aclosing
@@ -28,6 +27,7 @@ import msgspec
 from quorate.client.codec import codec_of
 from quorate.client.following import ASK_AGAIN_S, KeyValues, states
 from quorate.client.ground import Ground
+from quorate.client.outcomes import Outcome
 from quorate.client.racing import found_first, unchanged
 from quorate.client.session import Session
 from quorate.errors import (
@@ -130,7 +130,7 @@ class Seat:
         self.name = f"{session.id:x}-{next(_numbers):x}"
         self.key = hall.seats + self.name.encode()
         self.since = 0
-        self._sent: asyncio.Future[TxnResult] | None = None
+        self._sent: Outcome | None = None
 
     # -- taking it ---------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ class Seat:
         """Sit down; what the whole hall looks like then is returned."""
         self._sent = self.ground.writes.begin(Txn((), (self._put(), Range(self.hall.everything))))
         try:
-            result = await asyncio.shield(self._sent)
+            result = await self._sent.settled()
         except LeaseNotFound as error:
             self.session.found_gone()
             raise self.session.loss(f"the seat {self.name}") from error
@@ -239,7 +239,7 @@ class Seat:
         opened: KeyValue | None = None
         try:
             # Only now, if the time was over before: what is not written yet cannot be taken back.
-            self.since = (await asyncio.shield(self._sent)).revision
+            self.since = (await self._sent.settled()).revision
             while True:
                 same = unchanged(self.hall.open, opened)
                 result = await self.ground.write(
@@ -263,7 +263,7 @@ class Seat:
         else:
             self._sent.add_done_callback(self._taken)
 
-    def _taken(self, sent: asyncio.Future[TxnResult]) -> None:
+    def _taken(self, sent: Outcome) -> None:
         error = None if sent.cancelled() else sent.exception()
         if sent.cancelled() or isinstance(error, Indeterminate):
             self.ground.tidying.remove(self.key, self.session, may_appear=True)
@@ -272,7 +272,7 @@ class Seat:
             outcome = self.ground.writes.begin(Txn((), self._withdrawing()))
             outcome.add_done_callback(self._withdrawn)
 
-    def _withdrawn(self, outcome: asyncio.Future[TxnResult]) -> None:
+    def _withdrawn(self, outcome: Outcome) -> None:
         if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
             self.ground.tidying.remove(self.key, self.session)
 

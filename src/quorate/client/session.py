@@ -64,8 +64,7 @@ class Session:
         self._on_trouble = on_trouble
         self._confirmed(sent, grant.ttl_s)
         self._trouble = ""
-        self._listeners: dict[int, Callable[[], None]] = {}
-        self._listener_next = 0
+        self._listeners: dict[object, Callable[[], None]] = {}
         self._guarding = asyncio.ensure_future(self._guard())
         self._renewing = asyncio.ensure_future(self._renew())
 
@@ -101,13 +100,20 @@ class Session:
 
         It must not raise.  On a session that is lost it is called at once.
         """
+        whom = object()
+        self.tell_loss(whom, listener)
+        return lambda: self.forget(whom)
+
+    def tell_loss(self, whom: object, listener: Callable[[], None]) -> None:
+        """`on_loss` until `forget` is called for the same one."""
         if self.lost.done():
             listener()
-            return lambda: None
-        number = self._listener_next
-        self._listener_next += 1
-        self._listeners[number] = listener
-        return lambda: self._listeners.pop(number, None) and None
+        else:
+            self._listeners[whom] = listener
+
+    def forget(self, whom: object) -> None:
+        """Whoever that is, it is not told of the loss."""
+        self._listeners.pop(whom, None)
 
     @contextmanager
     def scope(self, what: str) -> Iterator[Scope]:

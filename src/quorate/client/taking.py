@@ -31,6 +31,7 @@ from typing import Protocol
 
 from quorate.client.backlog import Window
 from quorate.client.ground import Ground, Patience
+from quorate.client.outcomes import Outcome
 from quorate.client.session import Session
 from quorate.errors import Compacted, Indeterminate, StoreClosed, TimedOut, Unavailable
 from quorate.store.model import Compare, KeyRange, KeyValue, OpResult, Txn, TxnResult, WatchBatch
@@ -66,9 +67,7 @@ class Undertaking(Protocol):
         """None of them was there to be taken."""
         ...
 
-    def abandoned(
-        self, outcome: asyncio.Future[TxnResult], taken: Taken | None
-    ) -> asyncio.Future[TxnResult] | None:
+    def abandoned(self, outcome: Outcome, taken: Taken | None) -> Outcome | None:
         """The task was cancelled, and this is what came of it; the write that undoes it, if any."""
         ...
 
@@ -220,7 +219,7 @@ class Taker:
             undertaking.missed()
         return taken
 
-    def _sent(self, write: asyncio.Future[TxnResult]) -> None:
+    def _sent(self, write: Outcome) -> None:
         self._on_their_way += 1
         write.add_done_callback(self._answered)
 
@@ -230,9 +229,7 @@ class Taker:
             self._quiet.set_result(None)
             self._quiet = None
 
-    def _abandoned(
-        self, undertaking: Undertaking, attempt: _Attempt, outcome: asyncio.Future[TxnResult]
-    ) -> None:
+    def _abandoned(self, undertaking: Undertaking, attempt: _Attempt, outcome: Outcome) -> None:
         taken = None
         if not outcome.cancelled() and outcome.exception() is None:
             taken = self._learn(outcome.result(), attempt)

@@ -8,9 +8,9 @@ there is none.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
 
-from quorate.client.losses import NotApplied
+from quorate.client.outcomes import Outcome
 from quorate.client.prepared import Prepares
 from quorate.errors import QuorateError
 from quorate.store.api import Begins, Store
@@ -19,72 +19,35 @@ from quorate.store.model import Txn, TxnResult
 __all__ = ["Outcome", "Writes"]
 
 
-class Outcome(asyncio.Future[TxnResult]):
-    """What becomes of a write.  Wait for it with `settled`, which may be cancelled: the write is not.
-
-    (`asyncio.shield` does the same with a turn of the loop more for each write.)
-    """
-
-    _waiter: asyncio.Future[TxnResult] | None = None
-
-    def settled(self) -> asyncio.Future[TxnResult]:
-        """To be awaited at once, by the only one who waits for it."""
-        if self.done():
-            return self
-        assert self._waiter is None or self._waiter.done()
-        waiter: asyncio.Future[TxnResult] = self.get_loop().create_future()
-        self._waiter = waiter
-        return waiter
-
-    def succeed(self, result: TxnResult) -> None:
-        self.set_result(result)
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_result(result)
-
-    def fail(self, error: BaseException) -> None:
-        self.set_exception(error)
-        self.exception()  # whoever waited for it may be gone, and has arranged for what follows
-        waiter = self._waiter
-        if waiter is not None and not waiter.done():
-            waiter.set_exception(error)
-
-    def give_up(self) -> None:
-        self.cancel()
-        if self._waiter is not None:
-            self._waiter.cancel()
-
-
 class Writes:
     """The transactions of one connection that are on their way."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._begin = store.begin if isinstance(store, Begins) else None
-        self._prepared = store.prepared if isinstance(store, Prepares) else None
+        self._prepared = self._delete_maker = None
+        if isinstance(store, Prepares):
+            self._prepared, self._delete_maker = store.prepared, store.delete_maker
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._again = self._the_long_way
 
     def prepared(self, txn: Txn) -> Txn:
         """The same transaction, with what can be done for it before it is begun done."""
         return txn if self._prepared is None else self._prepared(txn)
 
+    def delete_maker(self, key: bytes) -> Callable[[int], Txn] | None:
+        """Makes, of the revision that created the key, what deletes it if it is still that one.
+
+        None: nothing of that could be done beforehand.
+        """
+        return None if self._delete_maker is None else self._delete_maker(key)
+
     def begin(self, txn: Txn) -> Outcome:
-        """Send it; the future gets the result or the error, and must not be cancelled."""
-        outcome = Outcome(loop=self._loop)
-
-        def answered(result: Any, error: BaseException | None) -> None:
-            if isinstance(error, NotApplied):
-                self._the_long_way(txn, outcome)
-            elif outcome.done():
-                pass  # the connection was closed meanwhile
-            elif error is not None:
-                outcome.fail(error)
-            else:
-                outcome.succeed(result)
-
+        """Send it; the outcome gets the result or the error."""
+        outcome = Outcome(self._loop, txn, self._again)
         try:
-            begun = self._begin is not None and self._begin(txn, answered)
+            begun = self._begin is not None and self._begin(txn, outcome.answered)
         except QuorateError as error:
             outcome.fail(error)
             return outcome

@@ -187,10 +187,13 @@ class Membership(Held, Generic[M]):
 
     async def release(self) -> None:
         """Leave the group.  Once is enough; a second time does nothing."""
+        await super().release()
+
+    async def _give_back(self, *, quietly: bool) -> None:
         if self._joining is not None:
             self._joining.cancel()
         try:
-            await super().release()
+            await super()._give_back(quietly=quietly)
         finally:
             self._over()
 
@@ -263,7 +266,7 @@ class Membership(Held, Generic[M]):
         self._watch_soon = self._ground.held_long.add(self._watch)
         _log.warning("%s as %s begins again, at revision %d", self._what, self.identity, token)
         self._tell(MembershipEvent(MembershipEventKind.REJOINED, token))
-        self._forget_session = session.on_loss(self._session_lost)
+        session.tell_loss(self, self._session_lost)
 
     def _over(self) -> None:
         self._is_over = True

@@ -15,6 +15,8 @@ What it promises
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from quorate.client.contending import Contender, Contest, contenders
 from quorate.client.ground import Ground
 from quorate.client.holding import Enterable, Held, Holding
@@ -51,6 +53,8 @@ class Lock(Enterable[Held]):
         self._cancel_on_loss, self._reentrant, self._hold_max = cancel_on_loss, reentrant, hold_max
         value = ground.identity.encode()
         self._contest = Contest(ground, self._key, value, self._held, what=self._what)
+        # What a block acquires with.  Only who may have it already has to look for that first.
+        self._entering: Callable[[], Awaitable[Held]] = self.acquire if reentrant else self._contest.win
 
     async def acquire(self, *, timeout: float | None = None) -> Held:
         """Wait for the lock.  Whoever acquires it so releases it: `async with lock.hold()` does both.
@@ -83,7 +87,7 @@ class Lock(Enterable[Held]):
         return await contenders(self._ground, self._key)
 
     def _holding(self) -> Holding[Held]:
-        return self.hold()
+        return Holding(self._entering, cancel_on_loss=self._cancel_on_loss)
 
     def _again(self) -> Held | None:
         self._ground.check()
@@ -127,11 +131,11 @@ class _Reentrant(Held):
     depth = 1
     entered_as: tuple[bytes, object] = (b"", None)
 
-    async def release(self) -> None:
+    async def _give_back(self, *, quietly: bool) -> None:
         if self.depth > 0:
             self.depth -= 1
         if self.depth == 0:
             entered = self._ground.entered
             if entered.get(self.entered_as) is self:
                 del entered[self.entered_as]
-            await super().release()
+            await super()._give_back(quietly=quietly)

@@ -31,10 +31,11 @@ import random
 from quorate.client.codec import codec_of
 from quorate.client.following import ASK_AGAIN_S
 from quorate.client.ground import Ground, Patience
+from quorate.client.outcomes import Outcome
 from quorate.client.racing import Race
 from quorate.client.token_bucket import Bucket, Grant, Level, Witness
 from quorate.errors import Indeterminate, InvalidRequest, StoreClosed, TimedOut, Unavailable
-from quorate.store.model import Compare, Put, Range, RangeResult, Txn, TxnResult
+from quorate.store.model import Compare, Put, Range, RangeResult, Txn
 
 __all__ = ["AHEAD_S_MAX", "RateLimit"]
 
@@ -153,7 +154,7 @@ class RateLimit:
         compare = Compare.mod_revision(key, "=", sight.revision)
         outcome = self._ground.writes.begin(Txn((compare,), (Put(key, data),), (Range(key),)))
         try:
-            result = await asyncio.shield(outcome)
+            result = await outcome.settled()
         except asyncio.CancelledError:
             outcome.add_done_callback(lambda done: self._abandoned(done, n, grant))
             raise
@@ -165,7 +166,7 @@ class RateLimit:
         sight.wrote(grant.state, result.revision, asked=now, answered=clock.now())
         return _Taken(self._ground, key, n, grant.state, result.revision)
 
-    def _abandoned(self, outcome: asyncio.Future[TxnResult], n: float, grant: Grant) -> None:
+    def _abandoned(self, outcome: Outcome, n: float, grant: Grant) -> None:
         if not outcome.cancelled() and outcome.exception() is None and outcome.result().succeeded:
             _Taken(self._ground, self._key, n, grant.state, outcome.result().revision).give_back()
 

@@ -31,7 +31,6 @@ How it lies in the store
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -41,8 +40,8 @@ from quorate.client.attempts import Attempt, in_a_session, newest, read_all
 from quorate.client.codec import codec_of
 from quorate.client.ground import Ground, Patience
 from quorate.client.holding import Held, Holding
+from quorate.client.outcomes import Outcome
 from quorate.client.session import Session
-from quorate.client.writes import Outcome
 from quorate.errors import Indeterminate, TimedOut, Unavailable
 from quorate.store.model import (
     Compare,
@@ -53,7 +52,6 @@ from quorate.store.model import (
     Put,
     RangeResult,
     Txn,
-    TxnResult,
 )
 
 __all__ = ["Access", "ReadHeld", "ReadWriteContender", "ReadWriteLock", "WriteHeld"]
@@ -124,7 +122,7 @@ class WriteHeld(Held):
             outcome.add_done_callback(self._marker_answered)
         return outcome
 
-    def _marker_answered(self, outcome: asyncio.Future[TxnResult]) -> None:
+    def _marker_answered(self, outcome: Outcome) -> None:
         """`Held` sees to its key if it could not be released; the marker is ours to see to."""
         if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
             self._ground.tidying.remove(self._marker, self._session)

@@ -40,6 +40,7 @@ from quorate.client.backlog import Backlog, Window
 from quorate.client.codec import Codec, codec_of
 from quorate.client.ground import Ground, Patience
 from quorate.client.jobs import Burial, Claim, Claiming, Job, Layout
+from quorate.client.outcomes import Outcome
 from quorate.client.session import Session
 from quorate.client.taking import Taken, Taker
 from quorate.errors import (
@@ -385,9 +386,7 @@ class _Attempt:
     def missed(self) -> None:
         self.free()
 
-    def abandoned(
-        self, outcome: asyncio.Future[TxnResult], taken: Taken | None
-    ) -> asyncio.Future[TxnResult] | None:
+    def abandoned(self, outcome: Outcome, taken: Taken | None) -> Outcome | None:
         """The task was cancelled: what was claimed for it is given back."""
         if taken is None:
             if outcome.cancelled() or isinstance(outcome.exception(), Indeterminate):
@@ -398,7 +397,7 @@ class _Attempt:
         claim = self.claim_of(taken)
         undoing = self._ground.writes.begin(Txn(then=(Delete(claim.key),)))
 
-        def undone(done: asyncio.Future[TxnResult]) -> None:
+        def undone(done: Outcome) -> None:
             if done.cancelled() or done.exception() is not None:
                 self.remove(may_appear=False)
             else:
