@@ -116,16 +116,16 @@ class Holding(Generic[H]):
         self._held: H | None = None
 
     async def __aenter__(self) -> H:
-        return self.entered(await self.begin())
+        return self._entered(await self._begin())
 
-    def begin(self) -> Awaitable[H]:
-        """Acquire it; who gets it says so with `entered`."""
+    def _begin(self) -> Awaitable[H]:
+        """Acquire it; who gets it says so with `_entered`."""
         # Made ready beforehand: what is done once it is held, others wait for.  Nobody ends the scope
         # before it was handed out.
         self._scope.__enter__()
         return self._acquire()
 
-    def entered(self, held: H) -> H:
+    def _entered(self, held: H) -> H:
         self._held = held
         if self._cancel_on_loss:
             held.on_loss(self._scope.end)
@@ -163,7 +163,7 @@ class Enterable(Generic[H]):
     async def __aenter__(self) -> H:
         # Not by its `__aenter__`: every coroutine on the way is one more to go back through.
         holding = self._holding()
-        held = holding.entered(await holding.begin())
+        held = holding._entered(await holding._begin())
         self._entries.append((holding._scope.task, holding))
         return held
 

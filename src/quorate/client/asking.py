@@ -57,7 +57,7 @@ class Asking:
         self.endpoints, self.signing_in, self.timeout_s = endpoints, signing_in, timeout_s
         self._loop = asyncio.get_running_loop()
         self._rng = rng
-        self._closed = False
+        self.closed = False
 
     async def ask(
         self, path: str, payload: bytes, kind: Kind, what: What, *, timeout_s: float | None = None
@@ -101,7 +101,7 @@ class Asking:
     @property
     def channel_now(self) -> Channel | None:
         """The connection, if there is one and everything to call on it."""
-        return self.endpoints.current if self.signing_in.ready and not self._closed else None
+        return self.endpoints.current if self.signing_in.ready and not self.closed else None
 
     async def any_channel(self, what: What) -> Channel:
         """A connection for a call of the caller's own, with a token where one is needed."""
@@ -111,7 +111,7 @@ class Asking:
     async def ready_channel(self, deadline: float, attempt: Attempts) -> Channel:
         """A connection, and a token if one is needed.  Raises what the caller is told."""
         while True:
-            if self._closed:
+            if self.closed:
                 raise StoreClosed
             channel = self.endpoints.current
             try:
@@ -133,7 +133,7 @@ class Asking:
                     raise attempt.failure() from error
 
     async def close(self) -> None:
-        self._closed = True
+        self.closed = True
         await self.signing_in.close()
         await self.endpoints.close()
 

@@ -66,9 +66,10 @@ class Beginning:
 
         False: there is no connection at the moment, and nothing was done.
         """
+        # `Asking.channel_now`, without what the interpreter has to do for it.
         asking = self._asking
-        channel = asking.channel_now
-        if channel is None:
+        signing_in, channel = asking.signing_in, asking.endpoints.latest
+        if channel is None or not channel.usable or asking.closed or not signing_in.ready:
             return False
         if isinstance(op, Put):
             path, payload = _PUT, put_payload(op)
@@ -78,7 +79,7 @@ class Beginning:
             path,
             payload,
             timeout_s=asking.timeout_s,
-            token=asking.signing_in.token,
+            token=signing_in.token,
             called=_Begun(op, on_result),
         )
         return True

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 from quorate.client import call_waits
 from quorate.client.losses import AnswerUnreadable, CallLost
@@ -30,10 +30,7 @@ from quorate.wire.http2 import ErrorCode, HeaderBlock, WholeAnswer
 if TYPE_CHECKING:
     from quorate.client.exchange import Channel
 
-__all__ = ["Called", "Calls", "OnAnswer", "StreamCall", "UnaryCall"]
-
-# The answer, or what went wrong.
-OnAnswer: TypeAlias = Callable[[bytes | None, BaseException | None], None]
+__all__ = ["Called", "StreamCall", "UnaryCall"]
 
 
 _ALL_IS_WELL: Final = (StatusCode.OK, "")
@@ -71,19 +68,6 @@ class Called:
     def answered(self, answer: bytes | None, error: BaseException | None) -> None:
         """The answer, or what went wrong: once."""
         raise NotImplementedError
-
-
-class Calls(Called):
-    """Calls a function."""
-
-    __slots__ = ("_on_answer",)
-
-    def __init__(self, on_answer: OnAnswer) -> None:
-        super().__init__()
-        self._on_answer = on_answer
-
-    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
-        self._on_answer(answer, error)
 
 
 class UnaryCall:
@@ -159,6 +143,15 @@ class UnaryCall:
 
     def on_answer(self, answer: WholeAnswer, size_max: int) -> None:
         """Take all of it at once."""
+        if answer.trailers.note is _ALL_IS_WELL and answer.head.status == b"200":
+            message = whole_message(answer.data, size_max)
+            if message is not None and self.answer_head is None and not self.result.done():
+                result = self.result
+                if isinstance(result, Called):
+                    result.set_result(message)
+                else:
+                    result.set_result(message)
+                return
         self.on_head(answer.head, ends=False)
         if self.on_data(answer.data, size_max):
             self.on_status(answer.trailers)

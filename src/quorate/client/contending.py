@@ -23,8 +23,9 @@ from quorate.client.attempts import ASK_AGAIN_S
 from quorate.client.ground import Ground, Patience
 from quorate.client.holding import Held
 from quorate.client.outcomes import Outcome
-from quorate.client.queue_waits import told_first
+from quorate.client.queue_waits import Told, told_first
 from quorate.client.session import Session
+from quorate.clock import Timer
 from quorate.errors import (
     Indeterminate,
     LeaseLost,
@@ -152,22 +153,45 @@ class Contest(Generic[H]):
         ground, name, key, value = self._ground, self._name, taking.key, self._value
         with ground.waiting(self._what, patience, session):
             result = await _send(ground, key, session, joining(name, key, session.id, value))
-            place = place_of(result, name, key, session.id, value)
-            try:
-                # What it takes to hold it, and to give it up, is made while somebody else has it: a
-                # process that has waited is slow at first, and the time from one holder to the next
-                # counts.
-                held = self._hold(session, place)
-                held.release_maker = taking.release_maker
-                if not place.was_first:
-                    held.prepare_release()
-                    told = told_first(ground.store, place)
-                    if told is None or not await told:
+        place = place_of(result, name, key, session.id, value)
+        told: Told | None = None
+        bell: Timer | None = None
+        try:
+            # What it takes to hold it, and to give it up, is made while somebody else has it: a
+            # process that has waited is slow at first, and the time from one holder to the next counts.
+            held = self._hold(session, place)
+            held.release_maker = taking.release_maker
+            if not place.was_first:
+                held.prepare_release()
+                told = told_first(ground.store, place)
+                if told is not None:
+                    bell = self._end_in_time(told, session, held, patience)
+                if told is None or not await told:
+                    session.forget(held)
+                    with ground.waiting(self._what, patience, session):
                         await _wait_first(ground, place)
-            except BaseException:
-                _give_up(ground, place, session)
-                raise
+        except BaseException:
+            if told is not None:
+                session.forget(held)
+            _give_up(ground, place, session)
+            raise
+        finally:
+            if bell is not None:
+                bell.cancel()
         return self._won(session, held, place.token)
+
+    def _end_in_time(
+        self, told: Told, session: Session, held: H, patience: Patience | None
+    ) -> Timer | None:
+        """What `Ground.waiting` does, for a wait that can be told itself: no block to leave once it is
+        over, and the session, which is told of `held` here, need not be told again to forget that.
+        """
+        session.tell_loss(held, lambda: told.end(session.loss(self._what)))
+        left_s = None if patience is None else patience.left
+        if patience is None or left_s is None:
+            return None
+        late = TimedOut(self._what, timeout_s=patience.timeout)
+        return self._ground.clock.call_later(left_s, lambda: told.end(late))
 
     def _taking_with(self, session: Session) -> _Taking:
         """How to take it if nobody is there: mostly as the last time."""
@@ -192,13 +216,14 @@ class Contest(Generic[H]):
 
     def _won(self, session: Session, held: H, token: int) -> H:
         """It is ours; unless the session is over by now, as a process finds that was stopped."""
-        if session.is_lost:
+        now = self._ground.clock.now()
+        if session.is_lost_at(now):
             place = Place(
                 self._name, held.key, session.id, token, self._value, Revision(token), was_first=True
             )
             _give_up(self._ground, place, session)
             raise session.loss(self._what)
-        held.begin_hold(token)
+        held.begin_hold(token, now)
         return held
 
 

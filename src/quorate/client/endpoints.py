@@ -45,7 +45,7 @@ class Endpoints:
         self.ever_connected = False
         self._dial, self._rng, self._clock = dial, rng, clock
         self._turn = 0
-        self._channel: Channel | None = None
+        self.latest: Channel | None = None  # the connection, usable or not
         self._retired: list[Channel] = []
         self._round: asyncio.Task[Channel] | None = None
         self._changing: asyncio.Task[None] | None = None
@@ -57,7 +57,7 @@ class Endpoints:
     @property
     def current(self) -> Channel | None:
         """The connection, if there is a usable one."""
-        channel = self._channel
+        channel = self.latest
         return channel if channel is not None and channel.usable else None
 
     async def channel(self, *, within_s: float | None = None) -> Channel:
@@ -84,7 +84,7 @@ class Endpoints:
 
     def prefer_another(self, channel: Channel) -> None:
         """This server answers, but cannot serve now: go on at the next, if there is one."""
-        if channel is self._channel and len(self.addresses) > 1:
+        if channel is self.latest and len(self.addresses) > 1:
             self._retire(channel)
             self._turn += 1
 
@@ -109,8 +109,8 @@ class Endpoints:
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        channels = [*self._retired, *([self._channel] if self._channel is not None else [])]
-        self._retired, self._channel = [], None
+        channels = [*self._retired, *([self.latest] if self.latest is not None else [])]
+        self._retired, self.latest = [], None
         for channel in channels:
             await channel.close()
 
@@ -136,9 +136,9 @@ class Endpoints:
             except NotReached as error:
                 logger.debug("%s is not changed to: %s", address, error)
                 continue
-            if self._channel is old:
+            if self.latest is old:
                 self._retire(old)
-                self._channel, self._turn = new, self.addresses.index(address)
+                self.latest, self._turn = new, self.addresses.index(address)
             else:  # it was lost meanwhile, and another found
                 await new.close()
             return
@@ -150,7 +150,7 @@ class Endpoints:
 
     def _note_loss(self) -> None:
         """What became of the last connection decides how soon the next is tried."""
-        lost, self._channel = self._channel, None
+        lost, self.latest = self.latest, None
         if lost is None:
             return
         self._retire(lost)
@@ -166,8 +166,8 @@ class Endpoints:
         if not channel.gone:
             channel.retire()
             self._retired.append(channel)
-        if channel is self._channel:
-            self._channel = None
+        if channel is self.latest:
+            self.latest = None
 
     async def _connect(self) -> Channel:
         pause_s = self._not_before - self._clock.now()
@@ -196,6 +196,6 @@ class Endpoints:
         if attempt.cancelled():
             return
         if attempt.exception() is None:  # which also marks an error as seen: callers may have left
-            self._channel = attempt.result()
+            self.latest = attempt.result()
             self.ever_connected = True
             self._last_failure = None

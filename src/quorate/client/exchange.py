@@ -21,7 +21,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, cast
 
 from quorate.client import call_waits
-from quorate.client.calls import Called, Calls, OnAnswer, StreamCall, UnaryCall
+from quorate.client.calls import Called, StreamCall, UnaryCall
 from quorate.client.losses import CallLost, DeadlinePassed
 from quorate.errors import QuorateError, StoreClosed, Unavailable
 from quorate.wire.grpc import frame, request_head
@@ -108,6 +108,11 @@ class Channel:
     @property
     def gone(self) -> bool:
         return self._lost is not None
+
+    @property
+    def waits_count(self) -> int:
+        """How many calls there are that may be answered at any time."""
+        return len(self._waits)
 
     def retire(self) -> None:
         """Take no new calls; hang up when the last one is over."""
@@ -196,15 +201,15 @@ class Channel:
         return self._send_wait(path, payload, token, self._loop.create_future())
 
     def begin_wait(
-        self, path: str, payload: bytes, *, token: str | None, on_answer: OnAnswer
+        self, path: str, payload: bytes, *, token: str | None, called: Called
     ) -> UnaryCall | None:
-        """`wait` for who does not wait: `on_answer` is called once, after this has returned.
+        """`wait` for who does not wait: `called` is told once, after this has returned.
 
         None: it cannot be sent, and nothing was done.  `give_up` ends it.
         """
         if not self.usable or not self._http.can_open_stream:
             return None
-        return self._send_wait(path, payload, token, Calls(on_answer))
+        return self._send_wait(path, payload, token, called)
 
     def _send_wait(
         self, path: str, payload: bytes, token: str | None, result: asyncio.Future[bytes] | Called

@@ -77,15 +77,15 @@ class Held:
         self.release_maker: Callable[[int], Txn] | None = None
         self._release_txn: Txn | None = None
         if is_won:
-            self.begin_hold(token)
+            self.begin_hold(token, ground.clock.now())
 
-    def begin_hold(self, token: int) -> None:
+    def begin_hold(self, token: int, now: float) -> None:
         """It is ours, from now on."""
         self.token = token
         self._session.tell_loss(self, self._session_lost)
         if self.error is None:  # a session may be lost by the time it has won something
             ground, hold_max_s = self._ground, self._hold_max_s
-            self._watch_soon = ground.held_long.add(self._watch)
+            self._watch_soon = ground.held_long.add(self._watch, now)
             if hold_max_s is not None:
                 too_long = f"held for {hold_max_s:g} s"
                 self._too_long = ground.clock.call_later(hold_max_s, lambda: self._lose(too_long))

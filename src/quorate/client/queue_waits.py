@@ -19,7 +19,7 @@ from typing import Protocol, runtime_checkable
 from quorate.client.asking import Asking, Kind
 from quorate.client.channel import Channel
 from quorate.client.faults import error_of
-from quorate.client.quick import put_revision
+from quorate.client.first_waits import FirstWait
 from quorate.client.translate import revision_of
 from quorate.errors import Unsupported
 from quorate.store.api import Store, TellsQueues
@@ -28,7 +28,7 @@ from quorate.store.model import Revision
 from quorate.wire.grpc import GrpcError, StatusCode
 from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
-__all__ = ["WAITS_MAX", "BeginsWaits", "QueueWaits", "told_first"]
+__all__ = ["WAITS_MAX", "BeginsWaits", "QueueWaits", "Told", "told_first"]
 
 WAITS_MAX = 256
 
@@ -38,24 +38,24 @@ class BeginsWaits(Protocol):
     """A store that tells when a place is the first of its queue, as long as all is well."""
 
     def begin_wait(
-        self, name: bytes, key: bytes, token: int, on_told: Callable[[bool], None]
+        self, name: bytes, key: bytes, token: int, told: asyncio.Future[bool]
     ) -> Callable[[], None] | None:
-        """Tell once, later, whether it is the first; False: who wants to know must ask (`wait_first`).
+        """Tell later whether it is the first; False: who wants to know must ask (`wait_first`).
 
         What is returned gives it up.  None: this cannot be told now.
         """
         ...
 
 
-def told_first(store: Store, place: Place) -> asyncio.Future[bool] | None:
+def told_first(store: Store, place: Place) -> Told | None:
     """Done when the place is the first of its queue: True; False or None: `wait_first` must be asked.
 
     To be awaited at once; cancelled, the wait is given up.  (Between the answer of the server and the
     one who waits for it there are five coroutines less than with `wait_first`.)
     """
-    told = _Told()
+    told = Told()
     if isinstance(store, BeginsWaits):
-        told.give_up = store.begin_wait(place.name, place.key, place.token, told.tell)
+        told.give_up = store.begin_wait(place.name, place.key, place.token, told)
     elif isinstance(store, TellsQueues):
         told.give_up = store.when_oldest(
             place.name, place.key, place.token, lambda seen, _: told.tell(seen is not None)
@@ -63,14 +63,21 @@ def told_first(store: Store, place: Place) -> asyncio.Future[bool] | None:
     return None if told.give_up is None else told
 
 
-class _Told(asyncio.Future[bool]):
-    """`give_up` is called when it is cancelled."""
+class Told(asyncio.Future[bool]):
+    """`give_up` is called when it is cancelled, or ended with an error."""
 
     give_up: Callable[[], None] | None = None
 
     def tell(self, is_first: bool) -> None:
         if not self.done():
             self.set_result(is_first)
+
+    def end(self, error: BaseException) -> None:
+        """Whoever waits need not wait any more, for this reason."""
+        if not self.done():
+            if self.give_up is not None:
+                self.give_up()
+            self.set_exception(error)
 
     def cancel(self, msg: object = None) -> bool:
         if self.give_up is not None and not self.done():
@@ -83,46 +90,33 @@ class QueueWaits:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._waits_count = 0
         self._is_unknown = False  # to the server; it said so
 
     def begin_wait(
-        self, name: bytes, key: bytes, token: int, on_told: Callable[[bool], None]
+        self, name: bytes, key: bytes, token: int, told: asyncio.Future[bool]
     ) -> Callable[[], None] | None:
         """See `BeginsWaits`."""
         channel = self._asking.channel_now
-        if channel is None or self._is_unknown or self._waits_count >= WAITS_MAX:
+        if channel is None or self._is_unknown or channel.waits_count >= WAITS_MAX:
             return None
-
-        def answered(answer: bytes | None, error: BaseException | None) -> None:
-            # Whatever else went wrong, asking again shows it.
-            if isinstance(error, GrpcError) and error.code is StatusCode.UNIMPLEMENTED:
-                self._is_unknown = True
-            self._waits_count -= 1
-            # An answer that is a header and nothing else: it is the first, at that revision.
-            on_told(answer is not None and put_revision(answer) is not None)
-
         call = channel.begin_wait(
             WAIT_FIRST,
             WaitFirstRequest(name=name, key=key, token=token).encode(),
             token=self._asking.signing_in.token,
-            on_answer=answered,
+            called=FirstWait(told, self._failed),
         )
-        if call is None:
-            return None
-        self._waits_count += 1
+        return None if call is None else lambda: channel.give_up(call)
 
-        def give_up() -> None:
-            if not call.result.done():
-                self._waits_count -= 1
-                channel.give_up(call)
-
-        return give_up
+    def _failed(self, error: BaseException | None) -> None:
+        # Whatever else went wrong, asking again shows it.
+        if isinstance(error, GrpcError) and error.code is StatusCode.UNIMPLEMENTED:
+            self._is_unknown = True
 
     async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
         """See `store.api.KnowsQueues`."""
         what = f"wait of {key!r} for the front of its queue"
-        if self._is_unknown or self._waits_count >= WAITS_MAX:
+        current = self._asking.endpoints.current
+        if self._is_unknown or (current is not None and current.waits_count >= WAITS_MAX):
             raise Unsupported(
                 f"{what}: not by this server, or not for so many. Watch the one before it."
             )
@@ -132,7 +126,6 @@ class QueueWaits:
             del deadline  # there is none
             return await channel.wait(WAIT_FIRST, payload, token=auth_token)
 
-        self._waits_count += 1
         try:
             answer = await self._asking.ask_by(once, Kind.READ, what, timeout_s=math.inf)
         except GrpcError as error:
@@ -140,7 +133,5 @@ class QueueWaits:
                 raise error_of(error, what, write=False) from error
             self._is_unknown = True
             raise Unsupported(f"{what}: this server does not offer it.") from error
-        finally:
-            self._waits_count -= 1
         response = WaitFirstResponse.decode(answer)
         return None if response.is_gone else revision_of(response.header)

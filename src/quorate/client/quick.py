@@ -161,8 +161,9 @@ def _header(data: bytes) -> tuple[int, int]:
     end = 2 + data[1]
     if end > len(data):
         raise NotPlain
-    pos = 2 + len(_ids)
-    if not data.startswith(_ids, 2) or data[pos] != _REVISION:
+    ids = _ids
+    pos = 2 + len(ids)
+    if data[2:pos] != ids or data[pos] != _REVISION:
         pos = 2
         for tag in (_CLUSTER_ID, _MEMBER_ID):
             if data[pos] == tag:

@@ -27,11 +27,11 @@ class Reminders:
         self._due: dict[int, tuple[float, Callable[[], None]]] = {}
         self._timer: Timer | None = None
 
-    def add(self, callback: Callable[[], None]) -> int:
+    def add(self, callback: Callable[[], None], now: float | None = None) -> int:
         """Call it, `seconds` from now; the number it can be discarded by, which is never 0."""
         number = self._next
         self._next += 1
-        self._due[number] = (self._clock.now() + self._seconds, callback)
+        self._due[number] = ((self._clock.now() if now is None else now) + self._seconds, callback)
         if self._timer is None:
             # Set in the next turn: who adds something has just got what it waited for, and to begin a
             # hold took 22 us, this timer included, in a process that had been idle.

@@ -20,26 +20,21 @@ _AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
 
 class SigningIn:
-    """Who this client is."""
+    """Who this client is.
+
+    token: what shows it, if one is needed.
+    ready: whether `token` can be used as it is.
+    """
 
     def __init__(self, user: str | None, password: str | None, *, timeout_s: float) -> None:
         self._user, self._password, self._timeout_s = user, password, timeout_s
-        self._token: str | None = None
-        self._needed = user is not None
+        self.token: str | None = None
+        self.ready = user is None
         self._attempt: asyncio.Task[str] | None = None
-
-    @property
-    def ready(self) -> bool:
-        """Whether `token` can be used as it is."""
-        return self._token is not None or not self._needed
 
     @property
     def has_user(self) -> bool:
         return self._user is not None
-
-    @property
-    def token(self) -> str | None:
-        return self._token
 
     async def sign_in(self, channel: Channel) -> None:
         """Get a token.  Raises `Rejected` if the server does not take the password."""
@@ -57,9 +52,9 @@ class SigningIn:
         """The server no longer takes this token; whether a new one may help."""
         if not self.has_user:
             return False
-        if token == self._token:
-            self._token = None
-            self._needed = True
+        if token == self.token:
+            self.token = None
+            self.ready = False
         return True
 
     async def close(self) -> None:
@@ -83,4 +78,5 @@ class SigningIn:
     def _over(self, attempt: asyncio.Task[str]) -> None:
         self._attempt = None
         if not attempt.cancelled() and attempt.exception() is None:
-            self._token = attempt.result()
+            self.token = attempt.result()
+            self.ready = True

@@ -35,7 +35,17 @@ FLATTENED = frozenset({"Ground", "Enterable"})
 # Of `Ground`, which is for recipes, what is for users as well.
 OF_GROUND = frozenset({"store", "identity", "namespace", "state", "on_state", "wait_state"})
 # What is there for recipes only.
-HIDDEN = frozenset({"loss_type", "releasing", "found_gone", "leave", "begin_hold", "prepare_release"})
+HIDDEN = frozenset(
+    {
+        "loss_type",
+        "releasing",
+        "found_gone",
+        "leave",
+        "begin_hold",
+        "prepare_release",
+        "release_maker",
+    }
+)
 
 
 @dataclass
