@@ -139,7 +139,9 @@ class Holding(Generic[H]):
     ) -> None:
         held = self._held
         assert held is not None
-        was_ours = self._scope.left(kind)
+        scope = self._scope
+        scope._inside = False
+        was_ours = scope._cancelled and scope.left(kind)
         await held.leave()
         if was_ours:
             assert self._scope.error is not None
@@ -173,13 +175,15 @@ class Enterable(Generic[H]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> Coroutine[Any, Any, None]:
-        return self._entry().__aexit__(kind, error, trace)
-
-    def _entry(self) -> Holding[H]:
-        """The last one this task made; failing that, one of a task that is over (an exit stack)."""
+        # Nearly always the last one, which is this task's own.
+        entries = self._entries
         task = asyncio.current_task()
-        if self._entries and self._entries[-1][0] is task:
-            return self._entries.pop()[1]
+        if entries and entries[-1][0] is task:
+            return entries.pop()[1].__aexit__(kind, error, trace)
+        return self._entry(task).__aexit__(kind, error, trace)
+
+    def _entry(self, task: asyncio.Task[object] | None) -> Holding[H]:
+        """The last one this task made; failing that, one of a task that is over (an exit stack)."""
         order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
         for own in (True, False):
             for at in order:

@@ -88,6 +88,11 @@ class Channel:
         self._waits: dict[int, UnaryCall] = {}  # which have no deadline
         self._waiting: deque[UnaryCall] = deque()
         self._heads: dict[tuple[str, float | None, str | None], bytes] = {}
+        # The one used last, and what for.
+        self._head_path = ""
+        self._head_timeout_s: float | None = None
+        self._head_token: str | None = None
+        self._head_last = b""
         self._paused = False
         self._flushing = False
         self._answering = False
@@ -282,6 +287,9 @@ class Channel:
     # -- sending ------------------------------------------------------------------------------
 
     def _head(self, path: str, timeout_s: float | None, token: str | None) -> bytes:
+        # Mostly the same as the last time: then nothing is put into a tuple and looked up.
+        if path is self._head_path and timeout_s == self._head_timeout_s and token is self._head_token:
+            return self._head_last
         key = (path, timeout_s, token)
         head = self._heads.get(key)
         if head is None:
@@ -294,6 +302,8 @@ class Channel:
                 timeout_s=timeout_s,
                 metadata=self._metadata(token),
             )
+        self._head_path, self._head_timeout_s, self._head_token = path, timeout_s, token
+        self._head_last = head
         return head
 
     def _metadata(self, token: str | None) -> tuple[tuple[bytes, bytes], ...]:
