@@ -290,3 +290,17 @@ async def test_block_that_outlived_its_session_unnoticed_raises(
         with pytest.raises(quorate.LockLost, match="could not be renewed in time"):
             async with q.lock("a"):
                 clock.jump(20.0)  # the process stood still; nothing was awaited since
+
+
+async def test_acquisition_that_is_closed_while_it_is_sent_leaves_no_place(
+    place: Place, q: quorate.Connection
+) -> None:
+    # As happens to tasks that are left when their loop ends, and to a coroutine that is driven by hand.
+    lock = q.lock("a")
+    acquiring = lock.acquire()
+    acquiring.send(None)
+    acquiring.close()
+    async with place.connect() as other, asyncio.timeout(10):
+        async with other.lock("a"):
+            pass
+        assert await lock.contenders() == ()

@@ -113,8 +113,8 @@ class Contest(Generic[H]):
                     # `_send`, without a coroutine of its own; and what may be held soon is made while
                     # the answer is on its way, not when it is here.
                     outcome = ground.writes.begin(taking.txn)
-                    held = self._may_hold(session, taking)
                     try:
+                        held = self._may_hold(session, taking)
                         result = await outcome.settled()
                     except BaseException as error:
                         _not_taken(ground, taking.key, session, outcome, error)
@@ -255,9 +255,11 @@ async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnRe
 def _not_taken(
     ground: Ground, key: bytes, session: Session, outcome: Outcome, error: BaseException
 ) -> None:
+    if not outcome.done() or isinstance(error, asyncio.CancelledError):
+        # Nobody is there for the answer: cancelled, or closed with its loop or by its program.
+        outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
+        return
     match error:
-        case asyncio.CancelledError():
-            outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
         case LeaseNotFound():
             ground.free_key(key)
             session.found_gone()

@@ -78,6 +78,7 @@ class Told(asyncio.Future[bool]):
             if self.give_up is not None:
                 self.give_up()
             self.set_exception(error)
+            self.exception()  # who waited may be cancelled in this same turn, and not look at it
 
     def cancel(self, msg: object = None) -> bool:
         if self.give_up is not None and not self.done():
