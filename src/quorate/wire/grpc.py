@@ -73,7 +73,7 @@ class GrpcError(QuorateError):
 # -- messages --------------------------------------------------------------------------------
 
 _PREFIX_BYTES: Final = 5
-# Of most messages.  (`to_bytes` is looked up by its name, for each of them: 600 instructions.)
+# Of most messages.  (`to_bytes` is looked up by its name, for each of them.)
 _PREFIXES: Final = [size.to_bytes(_PREFIX_BYTES, "big") for size in range(1_024)]
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 
