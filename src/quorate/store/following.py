@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from quorate.native import mypyc_attr
 from quorate.store.model import Txn, TxnResult
 
 __all__ = ["Following", "KeyWrite", "OnFailed"]
@@ -16,6 +17,7 @@ __all__ = ["Following", "KeyWrite", "OnFailed"]
 OnFailed = Callable[[int, BaseException], None]
 
 
+@mypyc_attr(acyclic=True)
 class KeyWrite:
     """Write one key, or delete it: then there is no `value`."""
 

@@ -15,6 +15,7 @@ import heapq
 from collections.abc import Iterable
 
 from quorate.errors import LeaseExists, LeaseNotFound
+from quorate.native import mypyc_attr
 from quorate.store.model import LeaseId
 
 __all__ = ["STALL_S", "LeaseTable"]
@@ -22,6 +23,7 @@ __all__ = ["STALL_S", "LeaseTable"]
 STALL_S = 0.5
 
 
+@mypyc_attr(acyclic=True)
 class _Lease:
     __slots__ = ("deadline", "id", "keys", "queued", "ttl_s")
 

@@ -15,9 +15,9 @@ __all__ = ["Record"]
 class Record(msgspec.Struct, gc=False, eq=False):
     """The version that exists now, if there is one, and the older ones that are kept.
 
-    past: oldest first, deletions among them; None if there are none.
+    past: None if there are none; see `pasts`.
     """
 
     key: bytes
     now: KeyValue | None
-    past: list[KeyValue] | None = None
+    past: tuple[KeyValue, ...] | list[KeyValue] | None = None

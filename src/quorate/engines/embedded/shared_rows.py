@@ -25,11 +25,13 @@ from itertools import islice
 from sortedcontainers import SortedDict
 
 from quorate.engines.embedded.versions import VersionName, names_of
+from quorate.native import mypyc_attr
 from quorate.store.model import KeyValue
 
 __all__ = ["SharedRow", "SharedRows", "VersionName"]
 
 
+@mypyc_attr(acyclic=True)
 class SharedRow:
     """One row: the revisions it spans, how many versions it holds, and those nobody needs."""
 

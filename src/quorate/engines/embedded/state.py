@@ -21,12 +21,12 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
+from quorate.engines.embedded.pasts import free_before, keep, version_at
 from quorate.engines.embedded.records import Record, SortedRecords, key_of
 from quorate.engines.embedded.revision_log import Changes, RevisionLog
 from quorate.engines.embedded.versions import bytes_of, newest_by_key
@@ -57,7 +57,6 @@ FIRST_REVISION = Revision(1)
 # What a kept version costs beyond its key and value, for the quota: the row's other columns on disk.
 VERSION_OVERHEAD_BYTES = 64
 
-_mod_revision = attrgetter("mod_revision")
 _now = attrgetter("now")
 
 _SORT_KEYS = {target: attrgetter(target.value) for target in SortTarget}
@@ -120,7 +119,7 @@ class State:
                 if older is not None:
                     garbage.append(older)
             elif older is not None:
-                _keep(record, older)
+                keep(record, older)
             if kv.version:
                 record.now = kv
             elif at < compact_revision:
@@ -128,7 +127,7 @@ class State:
                 if record.past is None:
                     del records[key]
             else:
-                _keep(record, kv)
+                keep(record, kv)
         log.filled()
         self._sort_records(source)
         self.revision = Revision(max(revision, log.newest, FIRST_REVISION))
@@ -186,7 +185,7 @@ class State:
             record = self._records[key] = Record(key, None)
         prev = record.now
         if prev is not None:
-            _keep(record, prev)
+            keep(record, prev)
             self.history_bytes += _size(prev)
         self.size_bytes += _size(kv)
         if kv.version:
@@ -200,7 +199,7 @@ class State:
             if prev is not None or record.past is None:
                 self._dead.add(record)
             record.now = None
-            _keep(record, kv)
+            keep(record, kv)
 
     def _appear(self, record: Record) -> None:
         """Its key exists from now on."""
@@ -257,7 +256,7 @@ class State:
     def get(self, key: bytes, at: int) -> KeyValue | None:
         """The version of a key that was current at a kept revision."""
         record = self._records.get(key)
-        return None if record is None else _at(record, at)
+        return None if record is None else version_at(record, at)
 
     def last_created_before(self, keys: KeyRange, create_revision: int, *, at: int) -> KeyValue | None:
         """The youngest key of a range, at a kept revision, that is older than that."""
@@ -309,7 +308,7 @@ class State:
 
     def _that_exist(self, records: Iterable[Record], at: int) -> Iterator[KeyValue]:
         for record in records:
-            kv = _at(record, at)
+            kv = version_at(record, at)
             if kv is not None:
                 yield kv
 
@@ -432,11 +431,7 @@ class State:
                 self.leases.attach(lease, key)
         else:
             kv = KeyValue(key, value, prev.create_revision, revision, prev.version + 1, lease)
-            past = record.past
-            if past is None:
-                record.past = [prev]
-            else:
-                past.append(prev)
+            keep(record, prev)
             self.history_bytes += len(key) + len(prev.value) + VERSION_OVERHEAD_BYTES
             prev_lease = prev.lease
             if prev_lease != lease:
@@ -462,12 +457,11 @@ class State:
         self._live.remove(record)
         self._dead.add(record)
         record.now = None
-        past = record.past
-        if past is None:
-            record.past = [prev, gone]
+        if record.past is None:
+            record.past = (prev, gone)
         else:
-            past.append(prev)
-            past.append(gone)
+            keep(record, prev)
+            keep(record, gone)
         if lease:
             self.leases.detach(lease, key)
         size = len(key) + VERSION_OVERHEAD_BYTES
@@ -623,40 +617,11 @@ class State:
 
     def _free_before(self, kv: KeyValue, freed: list[KeyValue], *, itself: bool) -> None:
         record = self._records.get(kv.key)
-        if record is None or (past := record.past) is None:
+        if record is None or not free_before(record, kv, freed, itself=itself):
             return
-        older = bisect_left(past, kv.mod_revision, key=_mod_revision) + itself
-        freed += past[:older]
-        del past[:older]
-        if not past:
-            record.past = None
-            if record.now is None:
-                self._dead.remove(record)
-                del self._records[kv.key]
-
-
-def _keep(record: Record, kv: KeyValue) -> None:
-    """Put a version behind those of the past."""
-    past = record.past
-    if past is None:
-        record.past = [kv]
-    else:
-        past.append(kv)
-
-
-def _at(record: Record, at: int) -> KeyValue | None:
-    """The version that was current at a kept revision."""
-    kv = record.now
-    if kv is not None and kv.mod_revision <= at:
-        return kv
-    past = record.past
-    if past is None:
-        return None
-    older = bisect_right(past, at, key=_mod_revision)
-    if not older:
-        return None
-    kv = past[older - 1]
-    return kv if kv.version else None
+        if record.now is None:
+            self._dead.remove(record)
+            del self._records[kv.key]
 
 
 def _damaged(source: object, what: str) -> DataUnreadable:

@@ -33,6 +33,7 @@ from quorate.faces.zookeeper.layout import (
     NodeKind,
 )
 from quorate.faces.zookeeper.paths import ROOT, parent_of
+from quorate.native import mypyc_attr
 from quorate.store.model import KeyValue, WatchBatch
 from quorate.wire.zookeeper.codes import EventType
 from quorate.wire.zookeeper.replies import encode_stat
@@ -61,6 +62,7 @@ def as_int32(number: int) -> int:
     return (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
+@mypyc_attr(acyclic=True)
 class Node:
     """A znode: one that is, in the tree; or one that will be, in what is in flight.
 
@@ -156,6 +158,7 @@ class Node:
         return node
 
 
+@mypyc_attr(acyclic=True)
 class SessionRecord:
     """A session that lives, whoever serves it."""
 
@@ -175,6 +178,7 @@ class SessionRecord:
 Change: TypeAlias = tuple[EventType, bytes, Node]
 
 
+@mypyc_attr(acyclic=True)
 class PlainChange:
     """One znode that is created, deleted or given data, as it will be; and its parent, unless it is
     given data.  Of a znode that is deleted nothing is left but the path.

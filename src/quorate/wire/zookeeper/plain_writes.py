@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from quorate.native import mypyc_attr
+
 if TYPE_CHECKING:
     from quorate.wire.zookeeper.records import Acl
 
 __all__ = ["Create", "Delete", "PlainWrite", "SetData"]
 
 
+@mypyc_attr(acyclic=True)
 class PlainWrite:
     """What they have in common: equal if they ask for the same."""
 
@@ -34,6 +37,7 @@ class PlainWrite:
         return f"{type(self).__name__}{self.fields()!r}"
 
 
+@mypyc_attr(acyclic=True)
 class Create(PlainWrite):
     """create, create2, createContainer or createTTL, which `op` tells apart."""
 
@@ -55,6 +59,7 @@ class Create(PlainWrite):
         return self.op, self.path, self.data, self.acl, self.flags, self.ttl_ms
 
 
+@mypyc_attr(acyclic=True)
 class Delete(PlainWrite):
     __slots__ = ("path", "version")
 
@@ -65,6 +70,7 @@ class Delete(PlainWrite):
         return self.path, self.version
 
 
+@mypyc_attr(acyclic=True)
 class SetData(PlainWrite):
     __slots__ = ("data", "path", "version")
 
