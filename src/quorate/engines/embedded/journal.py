@@ -1,17 +1,12 @@
-"""The journal: what makes the state durable.  SQLite, all the SQL there is, and a commit log before it.
+"""The journal: what makes the state durable.  SQLite, and a commit log before it.
 
-    log     many versions to a row, as one msgpack array, with a checksum
+    log     many versions to a row, as one msgpack array, with a checksum (`log_table`)
     leases  one row per lease
     meta    format, kind, base_revision, compact_revision; timeline, once there is one;
             while a store is open: which commit log it has, and how far that is in these tables
 
 A commit of a running store goes to the commit log (`commit_log`), and from there into the tables
 together with many others.  What a crash left in the log gets there when the store is opened.
-
-One row for many versions, named by its first revision, not one per key: measured, 16 puts take 32 us of
-processor instead of 93, 256 take 50 us instead of 760.  The table is clustered on revisions, so what is
-new goes to one end of the file, and compaction, which knows the revisions of what it frees, needs no
-index.
 
 Invariants
     * One connection, one owner: EXCLUSIVE locking keeps every other process out, so no foreign reader
@@ -32,14 +27,9 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from itertools import groupby
-from operator import attrgetter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
-
-import msgspec
 
 from quorate.directories import sync_directory
 from quorate.engines.embedded import log_length
@@ -59,19 +49,18 @@ from quorate.engines.embedded.journal_file import (
     REMEDY,
     configure,
     create,
+    damaged,
     fields_checksum,
-    row_checksum,
     set_meta,
     unreadable,
 )
 from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
-from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
+from quorate.engines.embedded.log_table import STATEMENT_ROWS, LogTable, rows_of
+from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.sweeping import Sweep
 from quorate.engines.embedded.syncing import sync_data
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
-from quorate.engines.embedded.versions import names_of
 from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
-from quorate.store.model import KeyValue
 
 __all__ = ["SLICE_S", "Cleaned", "Journal", "JournalSize"]
 
@@ -84,24 +73,10 @@ _SLICE_AIM_S = 0.002
 # Half of what a half of the commit log holds: so one is free again before the other is full.
 _CHECKPOINT_BYTES = 2 * 1024**2
 _CHECKPOINT_COMMITS = 1000
-# A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
-# a slice.
-_ROW_VERSIONS = 512
-_ROW_BYTES = 64 * 1024
-# Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
-# interpreter lock, compiled code has to call something that does, and the loop waits until then.
-_STATEMENT_ROWS = 128
-# So shared rows are written anew, or swept, only so many in one go, and so many names are let go of.
-_REWRITE_ROWS = 2
-_SWEEP_ROWS = 4
+# Names that are let go of in one go, at most.
 _CLEAN_NAMES_MAX = 512
 # Rows that are half empty and wait to be written anew, at most.
 _HALF_EMPTY_MAX = 256
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
-
-_mod_revision = attrgetter("mod_revision")
 
 Kind = Literal["store", "backup"]
 
@@ -120,7 +95,7 @@ class Journal:
         self._db = connection
         self._logged_bytes = 0
         self._logged_commits = 0
-        self._shared = SharedRows()
+        self._table = LogTable(path, connection)
         self._clean_names = 64
         self._vacuum_pages = 64
 
@@ -155,7 +130,7 @@ class Journal:
                 uri=fresh is None,
                 isolation_level=None,
                 check_same_thread=False,
-                cached_statements=2 * _STATEMENT_ROWS,
+                cached_statements=2 * STATEMENT_ROWS,
                 timeout=0,
             )
         except sqlite3.Error as error:
@@ -263,14 +238,14 @@ class Journal:
     def meta(self, name: str) -> object:
         for value, checksum in self._query("SELECT value, checksum FROM meta WHERE name = ?", name):
             if fields_checksum(name, value) != checksum:
-                raise self._damaged(f"its {name}")
+                raise damaged(self.path, f"its {name}")
             return value
         return None
 
     def revision_meta(self, name: str) -> int:
         value = self.meta(name)
         if not isinstance(value, int):
-            raise self._damaged(f"its {name}")
+            raise damaged(self.path, f"its {name}")
         return value
 
     def timeline(self, *, newest: int) -> SavedTimeline | None:
@@ -283,14 +258,14 @@ class Journal:
         except ValueError as error:
             raise unreadable(self.path, error) from error
         if saved.timeline.newest > newest:
-            raise self._damaged("its timeline")
+            raise damaged(self.path, "its timeline")
         return saved
 
     def leases(self) -> list[tuple[int, float]]:
         leases: list[tuple[int, float]] = []
         for id, ttl_s, checksum in self._query("SELECT id, ttl_s, checksum FROM leases ORDER BY id"):
             if fields_checksum(id, ttl_s) != checksum or not isinstance(id, int):
-                raise self._damaged(f"lease {id}")
+                raise damaged(self.path, f"lease {id}")
             leases.append((id, float(ttl_s)))
         return leases
 
@@ -300,46 +275,20 @@ class Journal:
 
     def load(self) -> Iterator[Versions]:
         """`read`, for the store that is going to write here."""
-        for revision, versions in self._read_rows():
-            self._shared.note_loaded(revision, versions)
+        for revision, versions in self._table.read():
+            self._table.shared.note_loaded(revision, versions)
             yield versions
 
     def read(self) -> Iterator[Versions]:
         """All kept versions in the order they were written, row by row, each row verified."""
-        for _, versions in self._read_rows():
+        for _, versions in self._table.read():
             yield versions
-
-    def _read_rows(self) -> Iterator[tuple[int, Versions]]:
-        try:
-            rows = self._db.execute("SELECT revision, versions, checksum FROM log ORDER BY revision")
-            for revision, blob, checksum in rows:
-                yield revision, self._verified(revision, blob, checksum)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            raise unreadable(self.path, error) from error
-
-    def _verified(self, revision: object, blob: object, checksum: object) -> Versions:
-        if (
-            not isinstance(revision, int)
-            or not isinstance(blob, bytes)
-            or row_checksum(revision, blob) != checksum
-        ):
-            raise self._damaged(f"row {revision}")
-        try:
-            return _decode(blob)
-        except msgspec.DecodeError as error:
-            raise unreadable(self.path, error) from error
 
     def _query(self, sql: str, *fields: object) -> list[tuple[Any, ...]]:
         try:
             return self._db.execute(sql, fields).fetchall()
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise unreadable(self.path, error) from error
-
-    def _damaged(self, what: str) -> DataUnreadable:
-        return DataUnreadable(
-            f"{self.path} is damaged: {what} does not match its checksum. "
-            f"{REMEDY.format(path=self.path)}"
-        )
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -351,7 +300,7 @@ class Journal:
         Raises `StorageFailed`, and then for ever.
         """
         with _Transaction(self):
-            size = self._write(_rows(batch.changes))
+            size = self._table.write(rows_of(batch.changes))
             self._write_leases(batch)
             if batch.compact_revision is not None:
                 set_meta(self._db, "compact_revision", batch.compact_revision)
@@ -386,25 +335,8 @@ class Journal:
     def append(self, rows: list[tuple[int, Versions]]) -> None:
         """Write rows as they are, outside of any store's life: for backups and restores."""
         with _Transaction(self):
-            size = self._write(rows)
+            size = self._table.write(rows)
         self._logged(size)
-
-    def _write(self, rows: Iterable[tuple[int, Versions]]) -> int:
-        """Insert rows, or replace them, several small ones to a statement; return their bytes."""
-        size = written = count = 0
-        fields: list[object] = []
-        for revision, versions in rows:
-            blob = _encode(versions)
-            fields += (revision, blob, row_checksum(revision, blob))
-            size += len(blob)
-            count += 1
-            self._shared.note(revision, versions)
-            if count == _STATEMENT_ROWS or size - written >= _ROW_BYTES:
-                self._db.execute(_write_sql(count), fields)
-                fields, count, written = [], 0, size
-        if count:
-            self._db.execute(_write_sql(count), fields)
-        return size
 
     def fail(self, error: Exception) -> StorageFailed:
         """To sync what was committed has failed: nothing is done here any more."""
@@ -449,7 +381,7 @@ class Journal:
 
         is_last: there are no others to follow.
         """
-        shared = self._shared
+        shared = self._table.shared
         # Rows are written anew when nothing else is left to do: of most that are half empty by now, the
         # next names are the other half.
         rewrites = is_last or len(shared.half_empty) > _HALF_EMPTY_MAX
@@ -461,13 +393,13 @@ class Journal:
             while took_s < _SLICE_AIM_S and (done < left or (rewrites and not shared.is_settled)):
                 if done < left:
                     step = names[start + done : start + done + self._clean_names]
-                    written += self._let_go(step)
+                    written += self._table.let_go(step)
                     done += len(step)
                 elif shared.half_empty:
-                    written += self._rewrite_some()
+                    written += self._table.rewrite_some()
                 else:
                     count = min(self._clean_names, len(shared.released))
-                    written += self._let_go([shared.released.popleft() for _ in range(count)])
+                    written += self._table.let_go([shared.released.popleft() for _ in range(count)])
                 took_s = now() - started
         # A step that fills the slice alone is too long; many that do not are too many statements.
         if done == self._clean_names and took_s > _SLICE_AIM_S:
@@ -478,75 +410,18 @@ class Journal:
         more = done < left or (rewrites and not shared.is_settled)
         return Cleaned(done, more, now() - started)
 
-    def _let_go(self, names: list[VersionName]) -> int:
-        removed = 0
-        alone: list[int] = []
-        for first, last in self._shared.let_go(names):
-            if first == last:
-                alone.append(first)
-            else:
-                sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
-                removed += self._db.execute(sql, (first, last)).rowcount
-        for start in range(0, len(alone), _STATEMENT_ROWS):
-            step = alone[start : start + _STATEMENT_ROWS]
-            self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
-        return (removed + len(alone)) * PAGE_BYTES  # at worst, each was on a page of its own
-
     def sweep(self, sweep: Sweep, now: Callable[[], float] = time.perf_counter) -> Cleaned:
         """Sweep what fits into a slice.  `sweep.after` tells how far it is."""
         started = now()
         if not sweep.is_begun:
-            sweep.begin(self._shared.whole_until(sweep.until))
-            sweep.keep_too(self._shared.hold_back(sweep.buried))
+            sweep.begin(self._table.shared.whole_until(sweep.until))
+            sweep.keep_too(self._table.shared.hold_back(sweep.buried))
         written = 0
         with _Transaction(self):
             while sweep.after < sweep.until and now() - started < _SLICE_AIM_S:
-                written += self._sweep_some(sweep)
+                written += self._table.sweep_some(sweep)
         self._logged(written)
         return Cleaned(0, sweep.after < sweep.until, now() - started)
-
-    def _sweep_some(self, sweep: Sweep) -> int:
-        rows = self._shared.between(sweep.after + 1, sweep.until, _SWEEP_ROWS)
-        if not rows:
-            sweep.after = sweep.until
-            return 0
-        written = 0
-        gone: list[SharedRow] = []  # or partly: neighbours, written anew together
-        left: list[KeyValue] = []
-        for row in rows:
-            part = sweep.left_until(row.last)
-            if len(part) == row.count:
-                written += self._replace(gone, left)
-                gone, left = [], []
-            else:
-                gone.append(row)
-                left += part
-        sweep.after = rows[-1].last
-        return written + self._replace(gone, left)
-
-    def _replace(self, rows: list[SharedRow], left: list[KeyValue]) -> int:
-        """Of rows that follow each other, keep this."""
-        if not rows:
-            return 0
-        sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
-        removed = self._db.execute(sql, (rows[0].first, rows[-1].last)).rowcount
-        for row in rows:
-            self._shared.forget(row)
-        return removed * PAGE_BYTES + self._write(_rows(_by_revisions(left)))
-
-    def _rewrite_some(self) -> int:
-        rows = {row.first: row for row in self._shared.take_half_empty(_REWRITE_ROWS)}
-        found = self._db.execute(
-            f"SELECT revision, versions, checksum FROM log WHERE revision IN ({_marks(len(rows))})",
-            list(rows),
-        ).fetchall()
-        kept: list[tuple[int, Versions]] = []
-        for revision, blob, checksum in found:
-            gone = rows[revision].gone
-            versions = self._verified(revision, blob, checksum)
-            kept.append((revision, _without(versions, gone)))
-            self._shared.forget(rows[revision])
-        return self._write(kept)
 
     def give_back(self, now: Callable[[], float] = time.perf_counter) -> bool:
         """Return a slice of unused pages to the file system; whether there are more worth it."""
@@ -662,37 +537,3 @@ class _Transaction(_Guard):
         if error is None:
             with _Guard(self._journal):
                 self._journal._db.execute("COMMIT")
-
-
-def _rows(changes: list[Versions]) -> Iterator[tuple[int, Versions]]:
-    """Rows for revisions in order.  A revision is never split over rows."""
-    row: list[KeyValue] = []
-    size = 0
-    for versions in changes:
-        row += versions
-        for kv in versions:
-            size += len(kv.value)
-        if size >= _ROW_BYTES or len(row) >= _ROW_VERSIONS:
-            yield row[0].mod_revision, tuple(row)
-            row, size = [], 0
-    if row:
-        yield row[0].mod_revision, tuple(row)
-
-
-def _by_revisions(versions: list[KeyValue]) -> list[Versions]:
-    """Versions in order, those of a revision together."""
-    return [tuple(same) for _, same in groupby(versions, key=_mod_revision)]
-
-
-@cache
-def _write_sql(rows: int) -> str:
-    return "INSERT OR REPLACE INTO log VALUES" + ",".join(["(?,?,?)"] * rows)
-
-
-def _marks(count: int) -> str:
-    return ",".join("?" * count)
-
-
-def _without(versions: tuple[KeyValue, ...], gone: set[VersionName]) -> tuple[KeyValue, ...]:
-    names = names_of(versions)
-    return tuple([kv for kv, name in zip(versions, names, strict=True) if name not in gone])

@@ -19,6 +19,7 @@ __all__ = [
     "REMEDY",
     "configure",
     "create",
+    "damaged",
     "fields_checksum",
     "row_checksum",
     "set_meta",
@@ -93,6 +94,12 @@ def fields_checksum(*fields: object) -> int:
 
 def row_checksum(revision: int, blob: bytes) -> int:
     return zlib.crc32(blob, revision & 0xFFFFFFFF)
+
+
+def damaged(path: Path, what: str) -> DataUnreadable:
+    return DataUnreadable(
+        f"{path} is damaged: {what} does not match its checksum. {REMEDY.format(path=path)}"
+    )
 
 
 def unreadable(path: Path, error: Exception) -> DataError:

@@ -1,0 +1,201 @@
+"""The table `log`: what was written, many versions to a row; and how rows go that nobody needs.
+
+One row for many versions, named by its first revision, not one per key: measured, 16 puts take 32 us of
+processor instead of 93, 256 take 50 us instead of 760.  The table is clustered on revisions, so what is
+new goes to one end of the file, and compaction, which knows the revisions of what it frees, needs no
+index.
+
+Invariants
+    * Every row carries a checksum, verified when it is read.
+    * A revision is never split over rows.
+    * Whatever writes here is part of a transaction of the journal's.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from quorate.engines.embedded.batch import Versions
+from quorate.engines.embedded.journal_file import PAGE_BYTES, damaged, row_checksum, unreadable
+from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
+from quorate.engines.embedded.sweeping import Sweep
+from quorate.engines.embedded.versions import names_of
+from quorate.store.model import KeyValue
+
+__all__ = ["STATEMENT_ROWS", "LogTable", "rows_of"]
+
+# A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
+# a slice.
+_ROW_VERSIONS = 512
+_ROW_BYTES = 64 * 1024
+# Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
+# interpreter lock, compiled code has to call something that does, and the loop waits until then.
+STATEMENT_ROWS: Final = 128
+# So shared rows are written anew, or swept, only so many in one go.
+_REWRITE_ROWS = 2
+_SWEEP_ROWS = 4
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
+
+_mod_revision = attrgetter("mod_revision")
+
+
+class LogTable:
+    """The rows of one journal.
+
+    shared: what is known of them.
+    """
+
+    __slots__ = ("_db", "_path", "shared")
+
+    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+        self._path = path
+        self._db = connection
+        self.shared = SharedRows()
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def read(self) -> Iterator[tuple[int, Versions]]:
+        """All rows in the order they were written, each verified."""
+        try:
+            rows = self._db.execute("SELECT revision, versions, checksum FROM log ORDER BY revision")
+            for revision, blob, checksum in rows:
+                yield revision, self._verified(revision, blob, checksum)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
+            raise unreadable(self._path, error) from error
+
+    def _verified(self, revision: object, blob: object, checksum: object) -> Versions:
+        if (
+            not isinstance(revision, int)
+            or not isinstance(blob, bytes)
+            or row_checksum(revision, blob) != checksum
+        ):
+            raise damaged(self._path, f"row {revision}")
+        try:
+            return _decode(blob)
+        except msgspec.DecodeError as error:
+            raise unreadable(self._path, error) from error
+
+    # -- writing -----------------------------------------------------------------------------
+
+    def write(self, rows: Iterable[tuple[int, Versions]]) -> int:
+        """Insert rows, or replace them, several small ones to a statement; return their bytes."""
+        size = written = count = 0
+        fields: list[object] = []
+        for revision, versions in rows:
+            blob = _encode(versions)
+            fields += (revision, blob, row_checksum(revision, blob))
+            size += len(blob)
+            count += 1
+            self.shared.note(revision, versions)
+            if count == STATEMENT_ROWS or size - written >= _ROW_BYTES:
+                self._db.execute(_write_sql(count), fields)
+                fields, count, written = [], 0, size
+        if count:
+            self._db.execute(_write_sql(count), fields)
+        return size
+
+    # -- cleaning: each returns how many bytes it may have logged -------------------------------
+
+    def let_go(self, names: list[VersionName]) -> int:
+        """Nobody needs these versions any more."""
+        removed = 0
+        alone: list[int] = []
+        for first, last in self.shared.let_go(names):
+            if first == last:
+                alone.append(first)
+            else:
+                sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
+                removed += self._db.execute(sql, (first, last)).rowcount
+        for start in range(0, len(alone), STATEMENT_ROWS):
+            step = alone[start : start + STATEMENT_ROWS]
+            self._db.execute(f"DELETE FROM log WHERE revision IN ({_marks(len(step))})", step)
+        return (removed + len(alone)) * PAGE_BYTES  # at worst, each was on a page of its own
+
+    def sweep_some(self, sweep: Sweep) -> int:
+        """Some rows of a stretch; `sweep.after` tells how far it is."""
+        rows = self.shared.between(sweep.after + 1, sweep.until, _SWEEP_ROWS)
+        if not rows:
+            sweep.after = sweep.until
+            return 0
+        written = 0
+        gone: list[SharedRow] = []  # or partly: neighbours, written anew together
+        left: list[KeyValue] = []
+        for row in rows:
+            part = sweep.left_until(row.last)
+            if len(part) == row.count:
+                written += self._replace(gone, left)
+                gone, left = [], []
+            else:
+                gone.append(row)
+                left += part
+        sweep.after = rows[-1].last
+        return written + self._replace(gone, left)
+
+    def _replace(self, rows: list[SharedRow], left: list[KeyValue]) -> int:
+        """Of rows that follow each other, keep this."""
+        if not rows:
+            return 0
+        sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
+        removed = self._db.execute(sql, (rows[0].first, rows[-1].last)).rowcount
+        for row in rows:
+            self.shared.forget(row)
+        return removed * PAGE_BYTES + self.write(rows_of(_by_revisions(left)))
+
+    def rewrite_some(self) -> int:
+        """Some rows that are half empty."""
+        rows = {row.first: row for row in self.shared.take_half_empty(_REWRITE_ROWS)}
+        found = self._db.execute(
+            f"SELECT revision, versions, checksum FROM log WHERE revision IN ({_marks(len(rows))})",
+            list(rows),
+        ).fetchall()
+        kept: list[tuple[int, Versions]] = []
+        for revision, blob, checksum in found:
+            gone = rows[revision].gone
+            versions = self._verified(revision, blob, checksum)
+            kept.append((revision, _without(versions, gone)))
+            self.shared.forget(rows[revision])
+        return self.write(kept)
+
+
+def rows_of(changes: list[Versions]) -> Iterator[tuple[int, Versions]]:
+    """Rows for revisions in order.  A revision is never split over rows."""
+    row: list[KeyValue] = []
+    size = 0
+    for versions in changes:
+        row += versions
+        for kv in versions:
+            size += len(kv.value)
+        if size >= _ROW_BYTES or len(row) >= _ROW_VERSIONS:
+            yield row[0].mod_revision, tuple(row)
+            row, size = [], 0
+    if row:
+        yield row[0].mod_revision, tuple(row)
+
+
+def _by_revisions(versions: list[KeyValue]) -> list[Versions]:
+    """Versions in order, those of a revision together."""
+    return [tuple(same) for _, same in groupby(versions, key=_mod_revision)]
+
+
+@cache
+def _write_sql(rows: int) -> str:
+    return "INSERT OR REPLACE INTO log VALUES" + ",".join(["(?,?,?)"] * rows)
+
+
+def _marks(count: int) -> str:
+    return ",".join("?" * count)
+
+
+def _without(versions: tuple[KeyValue, ...], gone: set[VersionName]) -> tuple[KeyValue, ...]:
+    names = names_of(versions)
+    return tuple([kv for kv, name in zip(versions, names, strict=True) if name not in gone])
