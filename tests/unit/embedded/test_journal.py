@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import shutil
 import sqlite3
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.journal import SLICE_S, Journal
-from quorate.engines.embedded.journal_file import set_meta
+from quorate.engines.embedded.journal_file import set_meta, unreadable
 from quorate.engines.embedded.log_length import HALF_BYTES
 from quorate.engines.embedded.versions import VersionName
 from quorate.errors import DataUnreadable, StorageFailed
@@ -53,6 +57,19 @@ def write(journal: Journal, batch: Batch) -> None:
     """Into the commit log, as a store that runs does it."""
     frame = journal.log.frame(batch)
     os.pwrite(journal.log.files[0], frame, journal.log.place(len(frame)))
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    """As on a full disk: what is written beyond that is refused."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def contents(journal: Journal) -> list[KeyValue]:
@@ -253,6 +270,27 @@ def test_without_its_commit_log_a_store_is_not_opened(path: Path) -> None:
     again = Journal.open(path)
     assert [kv.mod_revision for kv in contents(again)] == [2]
     again.close()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on files there")
+def test_without_room_for_what_a_crash_left_in_the_commit_log_it_says_so(path: Path) -> None:
+    journal = Journal.open(path)
+    write(journal, batch_of((version(2),)))
+    crashed = path.with_name("crashed.db")
+    for suffix in ("", "-wal", "-log"):  # (to close it would fold SQLite's log)
+        shutil.copy(f"{path}{suffix}", f"{crashed}{suffix}")
+    journal.close()
+    size = Path(f"{crashed}-wal").stat().st_size
+    with no_file_longer_than(size), pytest.raises(DataUnreadable, match=r"disk is full.*Make room"):
+        Journal.open(crashed)
+    journal = Journal.open(crashed)
+    assert contents(journal) == [version(2)]
+    journal.close()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
+def test_what_the_disk_does_is_not_taken_for_damage(path: Path, number: int) -> None:
+    assert "Make room or repair the disk" in str(unreadable(path, OSError(number, "as it happens")))
 
 
 def test_the_commit_log_of_another_store_means_nothing(path: Path) -> None:

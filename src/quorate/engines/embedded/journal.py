@@ -154,6 +154,9 @@ class Journal:
         except (sqlite3.Error, UnicodeDecodeError, OSError) as error:  # damage, in SQLite's own words
             journal.abandon()
             raise unreadable(path, error) from error
+        except StorageFailed as error:  # what a crash left in the log has no room in the tables, say
+            journal.abandon()
+            raise unreadable(path, error.cause) from error
         except BaseException:
             journal.abandon()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import zlib
 from pathlib import Path
@@ -49,6 +50,7 @@ _DISK_ERRORS = (
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_CANTOPEN,
 )
+_DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -102,11 +104,12 @@ def damaged(path: Path, what: str) -> DataUnreadable:
     )
 
 
-def unreadable(path: Path, error: Exception) -> DataError:
-    """What an error of SQLite, or of a decoder, says about the file."""
+def unreadable(path: Path, error: BaseException) -> DataError:
+    """What an error of SQLite, of a decoder or of the system says about the file."""
     if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return DataInUse(str(path), pid=None)
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS:
+    is_disk = isinstance(error, OSError) and error.errno in _DISK_ERRNOS
+    if is_disk or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_ERRORS:
         return DataUnreadable(
             f"{path} cannot be opened ({error}): the disk is full, read-only or failing. "
             "Make room or repair the disk, then try again; the data may well be sound."
