@@ -593,6 +593,15 @@ class State:
     def trim_pending(self) -> bool:
         return self._trimmed < self.compact_revision
 
+    @property
+    def trimmed_until(self) -> int:
+        """What was written up to this revision is trimmed.
+
+        Never the compaction revision itself, which can be watched: its deletions, and the order in it,
+        stay.
+        """
+        return min(self._log.first, self.compact_revision) - 1
+
     def trim(self, *, versions_max: int, newest: dict[bytes, KeyValue] | None = None) -> list[KeyValue]:
         """Free what compaction left over, going on from the last call; return what was freed.
 

@@ -75,6 +75,11 @@ class Unswept:
         self.freed_count = 0
         self._newest: dict[bytes, KeyValue] = {}
 
+    @property
+    def count(self) -> int:
+        """Versions that the next sweep has to do with."""
+        return self.freed_count + len(self._newest)
+
     def trimmed(self, freed: list[KeyValue], newest: dict[bytes, KeyValue]) -> list[KeyValue]:
         """Versions were freed, others are the newest of what was gone through; returns those to be
         cleaned by name."""
@@ -86,12 +91,13 @@ class Unswept:
         self.freed_count += len(freed) - len(old)
         return old
 
-    def sweep(self, horizon: int) -> Sweep:
-        """All of it, when everything up to the compaction revision was trimmed.
+    def sweep(self, until: int) -> Sweep:
+        """All of it up to a revision, when what was written until then is trimmed.
 
-        But for that revision itself, which can be watched: its deletions, and the order in it, stay.
+        What is the newest of its key by then may be old by the compaction revision.  Such a version is
+        kept here, and cleaned by name when it is trimmed.
         """
-        return Sweep(self.swept, horizon - 1, list(self._newest.values()))
+        return Sweep(self.swept, until, list(self._newest.values()))
 
     def done(self, until: int) -> None:
         """What was written up to here is swept."""
