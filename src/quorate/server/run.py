@@ -21,7 +21,7 @@ from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.opening import open_embedded
 from quorate.server.config import Address, ServerConfig
 from quorate.server.descriptors import make_room_for
-from quorate.server.event_loop import run
+from quorate.server.event_loop import all_loaded, run
 from quorate.server.identity import establish_ids, ids_in_cell
 from quorate.server.resident import give_back_what_starting_took
 from quorate.server.service_manager import tell_service_manager
@@ -114,6 +114,7 @@ async def _serve(
                         certificates,
                     )
                 )
+            all_loaded()
             tell_service_manager("READY=1")
             running.callback(tell_service_manager, "STOPPING=1")
             on_started(
