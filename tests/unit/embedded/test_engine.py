@@ -14,7 +14,7 @@ from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.opening import open_embedded
 from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
-from quorate.store.model import Alarm, KeyRange, LeaseId
+from quorate.store.model import Alarm, KeyRange, LeaseId, Put, Txn
 from quorate.store.rules import Limits
 from tests.support.failing_disk import break_disk
 
@@ -186,6 +186,22 @@ async def _until_clean(store: EmbeddedStore) -> None:
         while store.statistics().garbage_count:  # noqa: ASYNC110  nothing else tells
             await asyncio.sleep(0.001)
         await store.journal_size()  # behind the last slice in the writer's queue
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("again", [0, 1, 20_000])
+async def test_compaction_ends_however_little_it_frees(url: str, again: int) -> None:
+    keys = [b"%05d" % number for number in range(20_000)]
+    steps = [keys[at : at + 100] for at in range(0, len(keys), 100)]
+    rewritten = [step for step in steps if step[0] < b"%05d" % again]
+    async with open_embedded(url) as store:
+        for step in steps + rewritten:
+            await store.txn(Txn(then=tuple(Put(key, b"v") for key in step)))
+        last = await store.put(b"last", b"")
+        await store.compact(last.revision)
+        await _turns(100)  # what is freed is found in the first twenty
+        await _until_clean(store)
+        assert (await store.range(KeyRange.everything(), count_only=True)).count == len(keys) + 1
 
 
 async def test_a_chosen_lease_id_can_be_any_number_but_zero() -> None:

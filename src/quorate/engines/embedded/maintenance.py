@@ -181,12 +181,13 @@ class Maintenance:
             while self._state.trim_pending:
                 if garbage_max is not None and len(self._garbage) >= garbage_max:
                     return
-                if unswept_max is not None and self._unswept.count >= unswept_max:
-                    return
                 newest: dict[bytes, KeyValue] = {}
                 freed = self._state.trim(versions_max=_TRIM_VERSIONS, newest=newest)
                 self._garbage.extend(names_of(self._unswept.trimmed(freed, newest)))
                 await asyncio.sleep(0)
+                # (After a slice, never before: whatever sweeping does, trimming comes to its end.)
+                if unswept_max is not None and self._unswept.count >= unswept_max:
+                    return
 
     async def _clean(self) -> None:
         garbage = self._garbage
@@ -205,9 +206,10 @@ class Maintenance:
     async def _sweep(self) -> None:
         """Sweep all that was trimmed, once everything older was let go of by name."""
         async with self._cleaning:
-            if self._garbage or not self._unswept.freed_count:
+            unswept = self._unswept
+            if self._garbage or not (unswept.freed_count or unswept.count >= _SWEEP_VERSIONS):
                 return
-            sweep = self._unswept.sweep(self._state.trimmed_until)
+            sweep = unswept.sweep(self._state.trimmed_until)
             more = True
             while more:
                 cleaned = await self._submit(sweep)
@@ -215,7 +217,7 @@ class Maintenance:
                 more = cleaned.more
                 if more:
                     await asyncio.sleep(cleaned.took_s)
-            self._unswept.done(sweep.after)
+            unswept.done(sweep.after)
 
     async def _submit(self, job: Clean | Sweep | GiveBack) -> object:
         ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
