@@ -3,9 +3,10 @@
 Nearly all there is in a server by the hundred thousand (versions, records, znodes, short histories) is
 nothing to Python's garbage collector: see `record`, `pasts` and `native`.  What is left to it:
 
-    the young    so many new objects, mostly what a revision wrote: 5,000 take 1 to 2 ms of the loop.
-                 (20,000 took 4 to 8.)
-    the middle   what survived so many collections of the young
+    the young    so many new objects, mostly what a revision wrote: 5,000 take 1 to 3 ms of the loop,
+                 on a busy machine up to 12.  (20,000 took 8 to 30.)
+    the middle   what survived two collections of the young.  Soon, because a container is looked at as
+                 a whole, and the children of one znode, say, are few yet: later it was 50 ms.
     everything   when what survived has grown by a quarter, and after 20,000,000 more objects than
                  went; but for what was there when all was loaded, which is frozen
 
@@ -26,7 +27,7 @@ __all__ = ["all_loaded", "run"]
 _T = TypeVar("_T")
 
 # When the collector comes; see above.
-_YOUNG, _MIDDLE, _EVERYTHING = 5_000, 40, 100
+_YOUNG, _MIDDLE, _EVERYTHING = 5_000, 2, 2_000
 
 # How long a thread waits for the interpreter lock before it asks for it.  The one that waits is the
 # journal's worker, after each call of SQLite, and what it has in hand is short.

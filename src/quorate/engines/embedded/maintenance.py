@@ -34,8 +34,9 @@ TICK_S = 0.1
 _TRIM_VERSIONS = 2000
 _CLEAN_NAMES_MAX = 2000
 _BACKLOG_MAX = 50_000
-# Versions that one sweep is about, more or less: what it goes by is put in order by the worker in one
-# go, and the loop waits for the interpreter lock meanwhile: 46 ms when it was 200,000.
+# Versions that one sweep is about, more or less; four times as many when a lot has piled up, since each
+# begins and ends with a turn of the loop.  What it goes by is put in order by the worker in one go, and
+# it has the interpreter lock meanwhile: 46 ms of processor time for 200,000.
 _SWEEP_VERSIONS = 16_000
 _GIVE_BACK_PAUSE_S = 0.002
 # Leases that one turn of the loop looks at: 1.6 ms, 6 ms at worst.
@@ -169,7 +170,8 @@ class Maintenance:
             await self._work.wait()
             self._work.clear()
             while self._state.trim_pending or self.garbage_count:
-                await self._trim(garbage_max=2 * _BACKLOG_MAX, unswept_max=_SWEEP_VERSIONS)
+                unswept_max = _SWEEP_VERSIONS * (4 if self._is_behind else 1)
+                await self._trim(garbage_max=2 * _BACKLOG_MAX, unswept_max=unswept_max)
                 await self._clean()
                 await self._sweep()
             while await self._submit(GiveBack()):  # noqa: ASYNC110  the pause is the point
@@ -215,9 +217,16 @@ class Maintenance:
                 cleaned = await self._submit(sweep)
                 assert isinstance(cleaned, Cleaned)
                 more = cleaned.more
-                if more:
+                # As in `_clean`.
+                if more and not self._is_behind:
                     await asyncio.sleep(cleaned.took_s)
             unswept.done(sweep.after)
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether more has piled up than is cleaned by taking turns with commits."""
+        state = self._state
+        return state.compact_revision - state.trimmed_until > _BACKLOG_MAX
 
     async def _submit(self, job: Clean | Sweep | GiveBack) -> object:
         ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
