@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "directories": (),
     "store.model": (),
     "store.following": ("store.model", "native"),
-    "store.api": ("store.model", "store.following", "errors"),
+    "store.replies": (),
+    "store.api": ("store.model", "store.following", "store.replies", "errors"),
     "store": ("errors", "native"),
     "engines.embedded": ("store", "errors", "clock", "directories", "native"),
     # What it holds in memory is the embedded engine's; how it speaks to etcd is the client's.

@@ -10,59 +10,22 @@ import pytest
 
 from quorate.clock import ManualClock
 from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.syncing import FileSync, OnSynced, file_sync
 from quorate.engines.opening import open_embedded
 from quorate.errors import Indeterminate, StorageFailed
 from quorate.store.model import Compare, LeaseId, Put, Range, Txn
 from tests.faults.judge import EVERYTHING, KEEP_ALL
 from tests.support.failing_disk import break_disk
+from tests.support.held_disk import HeldDisk
 
 pytestmark = pytest.mark.faults
-
-
-class _Disk:
-    """Whose writes do not begin while it is held."""
-
-    def __init__(self) -> None:
-        self.is_held = False
-        self.begun: list[tuple[FileSync, bytes, int]] = []
-
-    def file_sync(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> FileSync:
-        return _HeldSync(self, file_sync(file, loop, on_synced))
-
-    def hold(self) -> None:
-        self.is_held = True
-
-    def release(self, *, last_first: bool = False) -> None:
-        self.is_held = False
-        begun, self.begun = self.begun, []
-        for sync, data, offset in reversed(begun) if last_first else begun:
-            sync.begin(data, offset)
-
-
-class _HeldSync:
-    """One of the disk's."""
-
-    def __init__(self, disk: _Disk, sync: FileSync) -> None:
-        self._disk, self._sync = disk, sync
-
-    def begin(self, data: bytes, offset: int, /) -> None:
-        if self._disk.is_held:
-            self._disk.begun.append((self._sync, data, offset))
-        else:
-            self._sync.begin(data, offset)
-
-    def close(self) -> None:
-        self._sync.close()
 
 
 @pytest.fixture
 async def disk_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[tuple[EmbeddedStore, _Disk]]:
+) -> AsyncIterator[tuple[EmbeddedStore, HeldDisk]]:
     """A store whose disk takes nothing until it is released, with two puts and a grant before it."""
-    disk = _Disk()
-    monkeypatch.setattr("quorate.engines.embedded.jobs.file_sync", disk.file_sync)
+    disk = HeldDisk(monkeypatch)
     async with open_embedded(
         f"sqlite:{tmp_path / 'store.db'}", retention=KEEP_ALL, clock=ManualClock()
     ) as store:
@@ -78,7 +41,7 @@ async def disk_held(
 
 
 async def test_reads_show_only_what_is_durable(
-    disk_held: tuple[EmbeddedStore, _Disk],
+    disk_held: tuple[EmbeddedStore, HeldDisk],
 ) -> None:
     store, _ = disk_held
     found = await store.range(EVERYTHING)
@@ -93,7 +56,7 @@ async def test_reads_show_only_what_is_durable(
 
 
 async def test_the_status_counts_only_what_is_durable(
-    disk_held: tuple[EmbeddedStore, _Disk],
+    disk_held: tuple[EmbeddedStore, HeldDisk],
 ) -> None:
     store, _ = disk_held
     status = await store.status()
@@ -101,7 +64,7 @@ async def test_the_status_counts_only_what_is_durable(
 
 
 async def test_what_gives_a_write_away_waits_for_its_disk(
-    disk_held: tuple[EmbeddedStore, _Disk],
+    disk_held: tuple[EmbeddedStore, HeldDisk],
 ) -> None:
     store, disk = disk_held
     async with store.watch(EVERYTHING) as batches:
@@ -128,7 +91,7 @@ async def test_what_gives_a_write_away_waits_for_its_disk(
 
 
 async def test_two_commits_are_on_their_way_at_once_and_end_in_their_order(
-    disk_held: tuple[EmbeddedStore, _Disk],
+    disk_held: tuple[EmbeddedStore, HeldDisk],
 ) -> None:
     store, disk = disk_held
     ended: list[int] = []

@@ -118,7 +118,7 @@ async def _prompt(method: Any, request: Message) -> _Outcome:
         done.set_result(answer)
 
     try:
-        if method.prompt(request, on_done):
+        if method.prompt(request, on_done, None):
             return await done
     except QuorateError as error:
         return _status(error)

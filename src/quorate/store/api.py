@@ -40,8 +40,10 @@ from quorate.store.model import (
     TxnResult,
     WatchBatch,
 )
+from quorate.store.replies import Reply
 
 __all__ = [
+    "Ahead",
     "Begins",
     "Follower",
     "Following",
@@ -54,6 +56,7 @@ __all__ = [
     "PutOptions",
     "RangeOptions",
     "ReadsAtOnce",
+    "RepliesAhead",
     "Store",
     "TellsQueues",
     "WatchOptions",
@@ -105,6 +108,7 @@ class WatchOptions(TypedDict, total=False):
 
 # The result, or what went wrong.
 OnDone: TypeAlias = Callable[[Any, BaseException | None], None]
+Ahead: TypeAlias = Callable[[Any], Reply | None]
 
 
 class WatchStream(Protocol):
@@ -271,6 +275,30 @@ class Begins(Protocol):
         `on_done` gets the result or the error, once, after this has returned; it must not raise.
         False: this one may have to wait before it can begin, and nothing was done.  Raises what is
         wrong with the request itself.
+        """
+        ...
+
+
+@runtime_checkable
+class RepliesAhead(Begins, Protocol):
+    """A store that can have the answer to a write sent in the moment in which the write is durable."""
+
+    def expect(self) -> None:
+        """A write is begun in this turn, very likely: what has to wake up for it may do so now."""
+        ...
+
+    def begin_replying(self, op: Put | Txn, on_done: OnDone, ahead: Ahead) -> bool:
+        """`begin`; before it returns, `ahead` may be called with what the result will be.
+
+        It may return a reply, which is then sent by another thread as soon as the write is durable, or
+        not at all: `on_done` is called in any case, and by then it is known how much of it was sent.
+        """
+        ...
+
+    def catch_up(self) -> None:
+        """Call this when something has come from a client, before looking at it.
+
+        It may come from one who has seen such an answer, of which the store has not been told yet.
         """
         ...
 

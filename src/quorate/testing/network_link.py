@@ -150,8 +150,8 @@ class NetworkLink:
                 self._proxy.cut()
             return response
 
-        def unless_lost(request: Any, done: Any) -> bool:
-            return self._answers_to_lose == 0 and prompt is not None and prompt(request, done)
+        def unless_lost(request: Any, done: Any, ahead: Any = None) -> bool:
+            return self._answers_to_lose == 0 and prompt is not None and prompt(request, done, ahead)
 
         return dataclasses.replace(method, handle=handle, prompt=prompt and unless_lost, quick=None)
 

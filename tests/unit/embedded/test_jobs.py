@@ -18,6 +18,7 @@ from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.syncing import OnSynced
 from quorate.errors import StorageFailed
 from quorate.store.model import KeyValue
+from quorate.store.replies import Reply
 
 _SOON_S = 10.0
 _LOST = OSError(errno.EIO, "lost")
@@ -36,6 +37,7 @@ class _Disk:
 class _Sync:
     def __init__(self, disk: _Disk, file: int, on_synced: OnSynced) -> None:
         self._disk, self._file, self._on_synced = disk, file, on_synced
+        self.reply: Reply | None = None
 
     def begin(self, data: bytes, offset: int, /) -> None:
         os.pwrite(self._file, data, offset)
@@ -44,6 +46,15 @@ class _Sync:
     def end(self, failure: OSError | None = None) -> None:
         self._disk.begun.remove(self)
         self._on_synced(failure)
+
+    def expect(self) -> None:
+        pass
+
+    def attach(self, reply: Reply) -> None:
+        self.reply = reply
+
+    def catch_up(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -127,6 +138,17 @@ async def test_two_are_under_way_and_told_of_in_their_order(commits: _Commits) -
     assert commits.told == [2, 3]
     commits.disk.begun[0].end()
     assert commits.told == [2, 3, 4]
+
+
+async def test_a_reply_is_attached_only_where_nothing_is_under_way_before(commits: _Commits) -> None:
+    first, second = Reply(-1, b"first"), Reply(-1, b"second")
+    commits.submit(2)
+    commits.jobs.attach(first)
+    commits.submit(3)
+    commits.jobs.attach(second)  # it would leave with the sync of a commit that may come to nothing
+    assert [sync.reply for sync in commits.disk.begun] == [first, None]
+    for sync in list(commits.disk.begun):
+        sync.end()
 
 
 @pytest.mark.parametrize("first_ends_first", [True, False])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import random
+import socket
 import subprocess
 import sys
 import threading
@@ -15,20 +17,17 @@ import pytest
 
 from quorate.compiled import is_compiled
 from quorate.engines.embedded.syncing import FileSync, NativeSync, OnSynced, ThreadSync, file_sync
+from quorate.store.replies import Reply
 
 _SOON_S = 10.0
 
 Kind = Callable[[int, asyncio.AbstractEventLoop, OnSynced], FileSync]
 
 
-@pytest.fixture(
-    params=[
-        ThreadSync,
-        pytest.param(
-            NativeSync, marks=pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
-        ),
-    ]
-)
+native = pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
+
+
+@pytest.fixture(params=[ThreadSync, pytest.param(NativeSync, marks=native)])
 def kind(request: pytest.FixtureRequest) -> Kind:
     kind: Kind = request.param
     return kind
@@ -170,3 +169,142 @@ def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_has_not() -> No
     )
     assert done.stdout.splitlines()[0].endswith("forked from")
     assert done.stdout.splitlines()[-1] == "0"
+
+
+@native
+async def test_what_is_expected_may_come_at_once_late_or_never(file: int) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+    rng = random.Random(3)
+    for _ in range(500):
+        for _ in range(rng.randrange(4)):  # asleep, awake, or just going back to sleep
+            sync.expect()
+            await asyncio.sleep(rng.choice([0, 0, 0.0001, 0.0002]))
+        sync.begin(b"data", 0)
+        sync.expect()  # of no use now, and no harm
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    sync.expect()
+    sync.close()
+
+
+# -- replies ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with ours, theirs:
+        yield ours, theirs
+
+
+def _received(end: socket.socket) -> bytes:
+    try:
+        return end.recv(1 << 20)
+    except BlockingIOError:
+        return b""
+
+
+async def _synced(kind: Kind, file: int, reply: Reply) -> OSError | None:
+    told: asyncio.Future[OSError | None] = asyncio.get_running_loop().create_future()
+    sync = kind(file, asyncio.get_running_loop(), told.set_result)
+    sync.begin(b"data", 0)
+    sync.attach(reply)
+    error = await asyncio.wait_for(told, _SOON_S)
+    sync.close()
+    return error
+
+
+async def test_a_reply_is_sent_or_left_to_the_loop(
+    kind: Kind, file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    reply = Reply(ours.fileno(), b"durable")
+    assert await _synced(kind, file, reply) is None
+    assert _received(theirs) == b"durable"[: reply.sent_bytes]
+    assert reply.sent_bytes in (0, len(b"durable"))
+
+
+async def test_no_reply_is_sent_for_what_failed(
+    kind: Kind, tmp_path: Path, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    (tmp_path / "file").touch()
+    read_only = os.open(tmp_path / "file", os.O_RDONLY)
+    reply = Reply(ours.fileno(), b"durable")
+    error = await _synced(kind, read_only, reply)
+    os.close(read_only)
+    assert error is not None
+    assert (reply.sent_bytes, _received(theirs)) == (0, b"")
+
+
+@native
+async def test_of_a_reply_that_does_not_fit_it_is_known_how_much_was_sent(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    data = bytes(range(256)) * 8192
+    reply = Reply(ours.fileno(), data)
+    while reply.sent_bytes == 0:  # the sync was over before the reply was there: it is left to the loop
+        reply = Reply(ours.fileno(), data)
+        assert await _synced(NativeSync, file, reply) is None
+    assert reply.sent_bytes < len(data)
+    received = b""
+    while chunk := _received(theirs):
+        received += chunk
+    assert received == data[: reply.sent_bytes]
+
+
+@native
+async def test_what_is_received_are_the_replies_that_were_not_taken_back(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    """And each only once its own sync was told of, or a moment before."""
+    ours, theirs = ends
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+    rng = random.Random(7)
+    expected = b""
+    for number in range(2000):
+        reply = Reply(ours.fileno(), b"%d," % number)
+        sync.begin(b"data", 0)
+        sync.attach(reply)
+        match rng.randrange(4):
+            case 0:
+                reply.take_back()
+            case 1:
+                for _ in range(rng.randrange(3)):
+                    await asyncio.sleep(0)
+                reply.take_back()
+            case 2:
+                sync.catch_up()
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+        expected += reply.data[: reply.sent_bytes]
+    sync.close()
+    received = b""
+    while chunk := _received(theirs):
+        received += chunk
+    assert received == expected
+    assert expected
+
+
+@native
+async def test_whoever_has_seen_a_reply_finds_its_sync_told_of(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+    theirs.settimeout(_SOON_S)
+    seen = 0
+    while seen < 300:
+        sync.begin(b"data", 0)
+        sync.attach(Reply(ours.fileno(), b"!"))
+        if sync._reply is not None:  # or the sync was over by then
+            assert theirs.recv(1) == b"!"  # (the loop stands still meanwhile, so it was not told)
+            assert told.empty()
+            sync.catch_up()
+            assert told.qsize() == 1
+            seen += 1
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    sync.close()

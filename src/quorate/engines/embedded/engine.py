@@ -115,7 +115,8 @@ class EmbeddedStore:
         )
         # What does not wait is done there, without a call in between.
         self.read = commits.read
-        self.begin = commits.begin
+        self.begin = self.begin_replying = commits.begin
+        self.expect, self.catch_up = commits.expect, commits.catch_up
         self.end_lease = commits.end_lease
         self.fail = commits.fail
         self.review_space = commits.review_space

@@ -42,7 +42,7 @@ from quorate.errors import (
     StorageFailed,
     StoreClosed,
 )
-from quorate.store.api import OnDone
+from quorate.store.api import Ahead, OnDone
 from quorate.store.following import KeyWrite, OnFailed
 from quorate.store.model import (
     Alarm,
@@ -65,10 +65,6 @@ from quorate.store.rules import (
 )
 
 __all__ = ["GroupCommit", "put_bytes"]
-
-# Groups are not made smaller than this for the sake of two at a time.
-_ENOUGH_MIN = 4
-_NEVER_ENOUGH = 1 << 60
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # nothing on stderr unless the program sets up logging
@@ -118,7 +114,7 @@ class GroupCommit:
         self._under_way: deque[Group] = deque()  # on their way to disk, in their order
         self._flush_due = False
         self._is_lone_writer = False
-        self._enough = _NEVER_ENOUGH  # revisions with which a group leaves before its turn is over
+        self._has_replies = False  # since all was quiet the last time
         self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
 
     # -- reading -------------------------------------------------------------------------
@@ -140,8 +136,8 @@ class GroupCommit:
         self.schedule_flush()
         return answer
 
-    def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
-        """`Begins.begin`."""
+    def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:
+        """`Begins.begin`, `RepliesAhead.begin_replying`."""
         state = self.state
         result: PutResult | TxnResult
         plain = False
@@ -167,6 +163,8 @@ class GroupCommit:
         if self.stage(before):
             self._filling.callers.append((on_done, result))
             self.schedule_flush()
+            if ahead is not None and self._is_lone_writer and not self._filling:
+                self._reply_ahead(ahead, result)
         elif self._filling:
             self._filling.callers.append((on_done, result))
         elif self._under_way:
@@ -174,6 +172,27 @@ class GroupCommit:
         else:
             self._loop.call_soon(on_done, result, None)
         return True
+
+    def _reply_ahead(self, ahead: Ahead, result: object) -> None:
+        """It has left for the disk, as far as one can see alone: make the answer meanwhile.
+
+        (Not where there are many: there the loop does not sleep when a commit ends.)
+        """
+        reply = ahead(result)
+        if reply is not None:
+            self.writer.attach(reply)
+            self._has_replies = True
+
+    def expect(self) -> None:
+        """`RepliesAhead.expect`."""
+        # Where there are many, the disk is at work anyway.
+        if self._is_lone_writer and not self._under_way:
+            self.writer.expect()
+
+    def catch_up(self) -> None:
+        """`RepliesAhead.catch_up`."""
+        if self._has_replies:
+            self.writer.catch_up()
 
     def _begin_reading(self, txn: Txn, on_done: OnDone) -> bool:
         self.check_open()
@@ -295,20 +314,16 @@ class GroupCommit:
         # there seems to be only one writer, for whom a round is time lost (4 % of a put in one
         # comparison, nothing beyond the noise in another); if there are others after all, they meet in
         # the next group.
-        if self._flush_due:
-            if len(self._filling.changes) < self._enough:
-                return
-        elif not self.writer.has_room:
+        if self._flush_due or not self.writer.has_room:
             return
-        elif not self._is_lone_writer:
+        if self._is_lone_writer:
+            self._flush()
+        else:
             self._flush_due = True
             self._loop.call_soon(self._flush)
-            return
-        self._flush()
 
     def _flush(self) -> None:
         self._flush_due = False
-        self._enough = _NEVER_ENOUGH
         group = self._filling
         if self.failure is not None or not group or not self.writer.has_room:
             return
@@ -321,6 +336,8 @@ class GroupCommit:
 
     def _committed(self, error: BaseException | None, _: object) -> None:
         group = self._under_way.popleft()
+        if not self._under_way:
+            self._has_replies = False
         if error is not None:
             self.fail(error, group)
             return
@@ -338,11 +355,10 @@ class GroupCommit:
             self.first_waits.tell()
         finally:
             group.succeeded()
-            # Those who were just answered come back, in the next turn.  When half of them are there,
-            # these leave: the disk works for them while the loop is busy with the others, and from then
-            # on two groups take turns.  (Not if another is under way: then there are two already.)
-            if not self._under_way:
-                self._enough = max(len(group.changes) // 2, _ENOUGH_MIN)
+            # Not at once: those who were just answered come back in this same turn.  Leaving without
+            # them splits writers into groups that never meet again, each with a sync of its own
+            # (measured with 16 writers that started one by one, and one commit under way at a time: 8 a
+            # commit and 21,000 puts/s; now 16 and 32,000).
             if self._filling:
                 self.schedule_flush()
 

@@ -31,6 +31,7 @@ from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.sweeping import Sweep
 from quorate.engines.embedded.syncing import FileSync, file_sync
+from quorate.store.replies import Reply
 
 __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
 
@@ -185,6 +186,25 @@ class JournalJobs:
         slot.commit = commit
         slot.sync.begin(commit.frame, offset)
         return True
+
+    def expect(self) -> None:
+        """A commit is submitted in a moment, very likely."""
+        if self._idle:
+            self._idle[-1].sync.expect()
+
+    def attach(self, reply: Reply) -> None:
+        """Have it sent when the commit that was submitted last is durable; or not at all."""
+        commits = self._commits
+        if len(commits) != 1:
+            return  # with the sync of its own frame it may leave only where there is none before it
+        for slot in self._slots:
+            if slot.commit is commits[0]:
+                slot.sync.attach(reply)
+
+    def catch_up(self) -> None:
+        """Tell now of commits whose replies may have been seen."""
+        for slot in self._slots:
+            slot.sync.catch_up()
 
     def _go_on(self) -> None:
         """Have the worker do what the next commit needs, if nothing is under way before it."""

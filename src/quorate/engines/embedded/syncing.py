@@ -15,6 +15,8 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
+from quorate.store.replies import Reply
+
 __all__ = ["FileSync", "NativeSync", "OnSynced", "ThreadSync", "file_sync", "sync_data"]
 
 # Told on the loop: with the error that the write or the sync has failed with, if one did.
@@ -31,6 +33,15 @@ class FileSync(Protocol):
 
     def begin(self, data: bytes, offset: int, /) -> None:
         """Write these bytes there, and sync the file."""
+
+    def expect(self) -> None:
+        """Something is begun in a moment, very likely."""
+
+    def attach(self, reply: Reply) -> None:
+        """The reply may be sent when what was begun is done, if all went well."""
+
+    def catch_up(self) -> None:
+        """Tell of what has a reply, if it is done: somebody may have seen the reply."""
 
     def close(self) -> None:
         """Finish what was begun, which is not told any more, and end."""
@@ -56,8 +67,18 @@ class NativeSync:
         self._writing_end = writing_end
         os.set_blocking(self._reports, False)  # the loop must not wait here, whatever happens
         self._thread = SyncThread(file, writing_end)
-        self.begin = self._thread.begin
+        self.begin, self.expect = self._thread.begin, self._thread.expect
+        self._reply: Reply | None = None
         loop.add_reader(self._reports, self._reported)
+
+    def attach(self, reply: Reply) -> None:
+        if self._thread.attach(reply.descriptor, reply.data):
+            self._reply = reply
+            reply.handed_over(self._thread.take_back)
+
+    def catch_up(self) -> None:
+        if self._reply is not None:
+            self._reported()
 
     def close(self) -> None:
         if self._reports >= 0:
@@ -68,7 +89,13 @@ class NativeSync:
             self._reports = -1
 
     def _reported(self) -> None:
-        (error,) = _REPORT.unpack(os.read(self._reports, _REPORT.size))
+        try:
+            (error,) = _REPORT.unpack(os.read(self._reports, _REPORT.size))
+        except BlockingIOError:  # it is not there yet, or somebody who caught up has read it
+            return
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.take_back()  # it was sent by now; if not, that is for the loop to do
         self._on_synced(OSError(error, os.strerror(error)) if error else None)
 
 
@@ -84,6 +111,15 @@ class ThreadSync:
 
     def begin(self, data: bytes, offset: int, /) -> None:
         self._wishes.put((data, offset))
+
+    def expect(self) -> None:
+        pass
+
+    def attach(self, reply: Reply) -> None:
+        """(It is left to the loop: this thread, too, would need the interpreter lock to send it.)"""
+
+    def catch_up(self) -> None:
+        pass
 
     def close(self) -> None:
         self._is_open = False

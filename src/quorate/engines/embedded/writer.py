@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.jobs import Clean, Done, GiveBack, Job, JournalJobs, Sweep
 from quorate.engines.embedded.journal import Cleaned, Journal, JournalSize
+from quorate.store.replies import Reply
 
 __all__ = ["Clean", "GiveBack", "InstantWriter", "JournalWriter", "Sweep", "Writer"]
 
@@ -26,6 +27,15 @@ class Writer(Protocol):
     @property
     def has_room(self) -> bool:
         """Whether a commit may be submitted."""
+
+    def expect(self) -> None:
+        """A commit is submitted in a moment, very likely."""
+
+    def attach(self, reply: Reply) -> None:
+        """Have it sent when the commit that was submitted last is durable; or not at all."""
+
+    def catch_up(self) -> None:
+        """Tell now of commits whose replies may have been seen."""
 
     @property
     def submit(self) -> Callable[[Job, Done], None]: ...
@@ -55,6 +65,15 @@ class InstantWriter:
             result = Cleaned(0, more=False, took_s=0.0)
         self._loop.call_soon(done, None, result)
 
+    def expect(self) -> None:
+        pass
+
+    def attach(self, reply: Reply) -> None:
+        pass
+
+    def catch_up(self) -> None:
+        pass
+
     def _committed(self, done: Done) -> None:
         self.has_room = True
         done(None, None)
@@ -80,6 +99,9 @@ class JournalWriter:
         self._loop = loop
         self._jobs = JournalJobs(journal, loop, failed=failed)
         self.submit = self._jobs.submit
+        self.expect = self._jobs.expect
+        self.attach = self._jobs.attach
+        self.catch_up = self._jobs.catch_up
 
     @property
     def has_room(self) -> bool:

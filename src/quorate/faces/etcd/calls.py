@@ -25,6 +25,7 @@ from quorate.errors import ProtocolError, QuorateError
 from quorate.faces.etcd.faults import status_of
 from quorate.faces.etcd.handling import answer, next_request, send, serve
 from quorate.faces.etcd.methods import Streaming, Unary, WithMetadata
+from quorate.store.replies import Reply
 from quorate.wire.grpc import (
     OK_TRAILERS,
     RESPONSE_HEAD,
@@ -92,6 +93,14 @@ class CallHost:
         # How much of the answers the peer has not taken yet, and of its requests is not complete.
         self.unsent_bytes = 0
         self.partial_bytes = 0
+
+    def reply_ahead(self, data: bytes) -> Reply | None:
+        """A reply of these bytes to this client, unless something is in the way of sending it so."""
+        raise NotImplementedError
+
+    def has_replied(self, reply: Reply) -> bool:
+        """Whether a reply was sent; if not, it never is."""
+        raise NotImplementedError
 
     def wait_for_room(self) -> asyncio.Future[None] | None:
         """What to wait for, in order, before more is made for a peer that takes little; or nothing."""
@@ -268,7 +277,7 @@ class _Handled(Call):
 class UnaryCall(_Handled):
     """One request, one response."""
 
-    __slots__ = ("_give_up", "_payload", "_reader", "method")
+    __slots__ = ("_give_up", "_payload", "_reader", "_replied_bytes", "_reply", "method")
 
     def __init__(
         self, host: CallHost, stream_id: int, head: RequestHead, method: Unary[Any, Any]
@@ -278,6 +287,9 @@ class UnaryCall(_Handled):
         self._reader: MessageReader | None = None
         self._payload: bytes | None = None
         self._give_up: Callable[[], None] | None = None
+        # The answer, if it was made before it may be sent, and how large its body is.
+        self._reply: Reply | None = None
+        self._replied_bytes = 0
 
     @property
     def waits(self) -> bool:
@@ -342,8 +354,8 @@ class UnaryCall(_Handled):
             return
         quick = self.method.quick
         try:
-            taken = (quick is not None and quick(payload, self._done)) or prompt(
-                self.method.request.decode(payload), self._done
+            taken = (quick is not None and quick(payload, self._done, self._ahead)) or prompt(
+                self.method.request.decode(payload), self._done, self._ahead
             )
         except Exception as error:  # noqa: BLE001 (`fail` tells the client, and the log if need be)
             self.fail(error)
@@ -351,8 +363,37 @@ class UnaryCall(_Handled):
             if not taken:
                 self._start(answer(self, payload))
 
+    def _ahead(self, answer: bytes) -> Reply | None:
+        """Make the reply that this answer will be; whatever ends the call settles it."""
+        host, body = self.host, frame(answer)
+        data = host.http2.response(self.stream_id, RESPONSE_HEAD, body, OK_TRAILERS)
+        reply = None if data is None else host.reply_ahead(data)
+        if reply is not None:
+            host.http2.reserve(len(body))
+            self._reply, self._replied_bytes = reply, len(body)
+        return reply
+
+    def _has_replied(self) -> bool:
+        """Whether the reply that was made ahead is out; then this call is over."""
+        reply, self._reply = self._reply, None
+        if reply is None:
+            return False
+        http2 = self.host.http2
+        http2.reserve(-self._replied_bytes)
+        if not self.host.has_replied(reply):
+            return False
+        http2.response_sent(self.stream_id, self._replied_bytes)
+        self._forget(StatusCode.OK)
+        return True
+
+    def cancel(self, status: Status | None) -> None:
+        if not self._has_replied():
+            super().cancel(status)
+
     def _done(self, answer: bytes | None, error: BaseException | None) -> None:
         if self._over:  # its deadline passed meanwhile, or its client left
+            return
+        if self._has_replied():
             return
         if answer is None:
             assert error is not None

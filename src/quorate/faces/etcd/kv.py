@@ -5,10 +5,10 @@ from __future__ import annotations
 from quorate.faces.etcd import translate
 from quorate.faces.etcd.faults import EtcdFault
 from quorate.faces.etcd.header import Headers
-from quorate.faces.etcd.methods import Done, Method, Unary, WithMetadata
+from quorate.faces.etcd.methods import Ahead, Done, Method, Unary, WithMetadata
 from quorate.faces.etcd.quick import QuickTxns
 from quorate.faces.etcd.standing import Standing
-from quorate.store.api import Begins, ReadsAtOnce, Store
+from quorate.store.api import Begins, ReadsAtOnce, RepliesAhead, Store
 from quorate.store.model import Put, PutResult, RangeResult, Txn, TxnResult
 from quorate.store.rules import Limits, check_put, check_txn, txn_bytes
 from quorate.wire.etcd.rpc import (
@@ -35,6 +35,7 @@ class KvService:
         self._header_at = headers.at
         self._headers = headers
         self._local = store if isinstance(store, Begins) else None
+        self._replies = store if isinstance(store, RepliesAhead) else None
         self._reads = store if isinstance(store, ReadsAtOnce) else None
         self._limits = limits
         self._standing = standing
@@ -68,6 +69,7 @@ class KvService:
                 self.put,
                 ("/v3/kv/put",),
                 self.prompt_put if self._local else None,
+                writes=True,
             ),
             Unary(
                 service + "DeleteRange",
@@ -84,6 +86,7 @@ class KvService:
                 ("/v3/kv/txn",),
                 self.prompt_txn if self._local else None,
                 quick=None if self._quick is None else self._quick.begin,
+                writes=True,
             ),
             Unary(
                 service + "Compact",
@@ -129,14 +132,19 @@ class KvService:
 
     # The ways without a task answer in bytes: a header that is mostly made already, and the rest.
 
-    def prompt_range(self, request: RangeRequest, done: Done) -> bool:
+    def prompt_range(
+        self,
+        request: RangeRequest,
+        done: Done,
+        ahead: Ahead | None = None,  # noqa: ARG002 (it is not made to wait)
+    ) -> bool:
         assert self._reads is not None
         result = self._reads.read(translate.range_of(request))
         rest = translate.range_response(request, result, None)
         done(self._headers.encoded(result.revision) + rest.encode(), None)
         return True
 
-    def prompt_put(self, request: PutRequest, done: Done) -> bool:
+    def prompt_put(self, request: PutRequest, done: Done, ahead: Ahead | None = None) -> bool:
         assert self._local is not None
         self._check_put(request)
         op = Put(
@@ -151,13 +159,21 @@ class KvService:
         def on_done(result: PutResult | None, error: BaseException | None) -> None:
             if result is None:
                 done(None, error)
-            elif result.prev_kv is None:
-                done(self._headers.encoded(result.revision), None)
             else:
-                rest = PutResponse(prev_kv=translate.as_message(result.prev_kv))
-                done(self._headers.encoded(result.revision) + rest.encode(), None)
+                done(self._encoded_put(result), None)
 
-        return self._local.begin(op, on_done)
+        if ahead is None or self._replies is None:
+            return self._local.begin(op, on_done)
+        reply = ahead
+        return self._replies.begin_replying(
+            op, on_done, lambda result: reply(self._encoded_put(result))
+        )
+
+    def _encoded_put(self, result: PutResult) -> bytes:
+        header = self._headers.encoded(result.revision)
+        if result.prev_kv is None:
+            return header
+        return header + PutResponse(prev_kv=translate.as_message(result.prev_kv)).encode()
 
     def _check_put(self, request: PutRequest) -> None:
         translate.check_put(request)
@@ -185,7 +201,12 @@ class KvService:
             return WithMetadata(response, self._standing.stale_metadata())
         return response
 
-    def prompt_txn(self, request: TxnRequest, done: Done) -> bool:
+    def prompt_txn(
+        self,
+        request: TxnRequest,
+        done: Done,
+        ahead: Ahead | None = None,  # noqa: ARG002 (those whose time counts are plain, and quick)
+    ) -> bool:
         assert self._local is not None
 
         def on_done(result: TxnResult | None, error: BaseException | None) -> None:

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quorate.faces.etcd.methods import Done, Method, Send, Streaming, Unary
+from quorate.faces.etcd.methods import Ahead, Done, Method, Send, Streaming, Unary
 from quorate.faces.etcd.standing import NO_LEADER
 from quorate.store.api import OnCluster, Store
 from quorate.wire.grpc import GrpcError, StatusCode
@@ -61,10 +61,10 @@ class Leadership:
             self._check()
             return await method.handle(request)
 
-        def prompt(request: Message, done: Done) -> bool:
+        def prompt(request: Message, done: Done, ahead: Ahead | None = None) -> bool:
             assert method.prompt is not None
             self._check()
-            return method.prompt(request, done)
+            return method.prompt(request, done, ahead)
 
         return dataclasses.replace(
             method, handle=handle, prompt=None if method.prompt is None else prompt, quick=None

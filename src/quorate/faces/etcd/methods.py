@@ -17,9 +17,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from quorate.store.replies import Reply
 from quorate.wire.protobuf import Message
 
-__all__ = ["Done", "Method", "Send", "Streaming", "Unary", "WithMetadata"]
+__all__ = ["Ahead", "Done", "Method", "Send", "Streaming", "Unary", "WithMetadata"]
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -34,6 +35,8 @@ class Send(Protocol[SentT_contra]):
 
 
 Done: TypeAlias = Callable[[bytes | None, BaseException | None], None]
+# Makes a reply of a response, encoded, that is not to be sent yet; or leaves it to `Done`.
+Ahead: TypeAlias = Callable[[bytes], Reply | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,7 @@ class Unary(Generic[RequestT, ResponseT]):
     `prompt` is a handler that needs no task: it calls back with the response, encoded, or the error,
     once, maybe before it returns.  It returns False, having done nothing, for a request it leaves to
     `handle`.  `quick` is the same for a request that was not decoded; what it leaves goes to `prompt`.
+    Either may get an `Ahead`, and pass it to a store that has answers sent (`RepliesAhead`).
     """
 
     path: str
@@ -63,11 +67,13 @@ class Unary(Generic[RequestT, ResponseT]):
     response: type[ResponseT]
     handle: Callable[[RequestT], Awaitable[ResponseT | WithMetadata[ResponseT]]]
     routes: Sequence[str] = ()
-    prompt: Callable[[RequestT, Done], bool] | None = None
+    prompt: Callable[[RequestT, Done, Ahead | None], bool] | None = None
     # For what may take any time: calls back like `prompt`, later, and returns what gives it up.  It is
     # ended at once when the server stops, as a stream is.
     waiting: Callable[[RequestT, Done], Callable[[], None]] | None = None
-    quick: Callable[[bytes, Done], bool] | None = None
+    quick: Callable[[bytes, Done, Ahead | None], bool] | None = None
+    # Whether a store is told that a write is coming (`RepliesAhead.expect`) before the request is read.
+    writes: bool = False
 
 
 @dataclass(frozen=True, slots=True)

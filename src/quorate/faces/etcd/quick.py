@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorate.faces.etcd.header import Headers
-from quorate.faces.etcd.methods import Done
-from quorate.store.api import Begins
+from quorate.faces.etcd.methods import Ahead, Done
+from quorate.store.api import Begins, RepliesAhead
 from quorate.store.model import (
     Compare,
     CompareTarget,
@@ -31,6 +31,7 @@ from quorate.store.model import (
     Txn,
     TxnResult,
 )
+from quorate.store.replies import Reply
 from quorate.wire.protobuf.plain import NotPlain, plain_varint
 from quorate.wire.protobuf.primitives import int64
 
@@ -57,10 +58,13 @@ class QuickTxns:
         self, store: Begins, headers: Headers, *, request_bytes_max: int, ops_max: int
     ) -> None:
         self._begin: Callable[..., bool] = store.begin
+        self._begin_replying: Callable[..., bool] | None = (
+            store.begin_replying if isinstance(store, RepliesAhead) else None
+        )
         self._encoded: Callable[[int], bytes] = headers.encoded
         self._bytes_max, self._ops_max = request_bytes_max, ops_max
 
-    def begin(self, payload: bytes, done: Done) -> bool:
+    def begin(self, payload: bytes, done: Done, ahead: Ahead | None = None) -> bool:
         """`Unary.quick`: False, having done nothing, for what is not plain."""
         if len(payload) > self._bytes_max:  # what is in it is less
             return False
@@ -74,7 +78,14 @@ class QuickTxns:
             else:
                 done(self._encoded(result.revision) + answer_of(result), None)
 
-        return self._begin(txn, on_done)
+        if ahead is None or self._begin_replying is None:
+            return self._begin(txn, on_done)
+        reply = ahead
+
+        def make_reply(result: TxnResult) -> Reply | None:
+            return reply(self._encoded(result.revision) + answer_of(result))
+
+        return self._begin_replying(txn, on_done, make_reply)
 
 
 # -- requests --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import socket
 import ssl as tls
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import cast
 
 from quorate.faces.common.asgi import AsgiApp
@@ -27,7 +27,7 @@ from quorate.faces.etcd.maintenance import Snapshot
 from quorate.faces.etcd.methods import Method
 from quorate.faces.etcd.services import etcd_methods
 from quorate.faces.etcd.session import Session
-from quorate.store.api import Store
+from quorate.store.api import RepliesAhead, Store
 from quorate.store.rules import Limits
 from quorate.wire.grpc import StatusCode
 from quorate.wire.http2 import Http2Limits
@@ -57,7 +57,10 @@ _STOPPED: Status = (StatusCode.UNAVAILABLE, "etcdserver: server stopped")
 
 
 class Face:
-    """What all connections of one listener share; `guarded_methods` for calls that want a leader."""
+    """What all connections of one listener share; `guarded_methods` for calls that want a leader.
+
+    expect, catch_up: the store's, if it may have answers sent by others (`RepliesAhead`).
+    """
 
     def __init__(
         self,
@@ -69,7 +72,10 @@ class Face:
         message_bytes_max: int,
         http2_limits: Http2Limits,
         connections_max: int,
+        expect: Callable[[], None] | None = None,
+        catch_up: Callable[[], None] | None = None,
     ) -> None:
+        self.expect, self.catch_up = expect, catch_up
         self.methods, self.guarded_methods = methods, guarded_methods
         self.http_app, self.counts = http_app, counts
         self.message_bytes_max, self.http2_limits = message_bytes_max, http2_limits
@@ -224,6 +230,8 @@ async def serve_etcd(
             message_bytes_max=message_bytes_max,
             http2_limits=http2_limits or Http2Limits(),
             connections_max=connections_max,
+            expect=store.expect if isinstance(store, RepliesAhead) else None,
+            catch_up=store.catch_up if isinstance(store, RepliesAhead) else None,
         )
         async with _listening(face, listener, ssl):
             yield face

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
@@ -30,6 +31,7 @@ from quorate.faces.etcd.calls import (
 )
 from quorate.faces.etcd.leadership import WANTS_LEADER
 from quorate.faces.etcd.methods import Unary
+from quorate.store.replies import Reply
 from quorate.wire.grpc import GrpcError, StatusCode, read_request_head
 from quorate.wire.http2 import (
     Connection,
@@ -62,6 +64,8 @@ STALLED_S = 120.0
 _STALLED_BYTES_MIN = 1 << 20
 LINGER_S = 1.0
 
+_NO_DESCRIPTOR, _UNASKED = -1, -2
+
 
 class Session(CallHost):
     """One connection; `face` has what all of them share.
@@ -86,6 +90,9 @@ class Session(CallHost):
         self._closing = False
         self._broken = False
         self._lingering = False
+        self._catch_up = face.catch_up
+        self._reply: Reply | None = None  # that another thread may send
+        self._descriptor = _UNASKED  # of the socket, for such replies
 
     # -- the transport's side
 
@@ -105,8 +112,14 @@ class Session(CallHost):
         for call in list(self._calls.values()):
             call.cancel(None)
         self._calls.clear()
+        if self._descriptor >= 0:
+            assert self._reply is None, "nobody may send to a descriptor that is closed"
+            os.close(self._descriptor)
+            self._descriptor = _NO_DESCRIPTOR
 
     def data_received(self, data: bytes) -> None:
+        if self._catch_up is not None:
+            self._catch_up()
         if self._broken:
             return
         self.heard_at = now = self.loop.time()
@@ -147,6 +160,37 @@ class Session(CallHost):
     def flush_now(self) -> None:
         self._flush()
 
+    def reply_ahead(self, data: bytes) -> Reply | None:
+        transport = self._transport
+        if (
+            transport is None
+            or transport.is_closing()
+            or self.writing_paused
+            or self._reply is not None
+        ):
+            return None
+        if self.http2.has_data_to_send or transport.get_write_buffer_size():
+            return None  # which must not be overtaken by half of it
+        if self._descriptor == _UNASKED:
+            self._descriptor = _own_descriptor(transport)
+        if self._descriptor < 0:
+            return None
+        self._reply = reply = Reply(self._descriptor, data)
+        return reply
+
+    def has_replied(self, reply: Reply) -> bool:
+        if self._reply is reply:
+            self._settle_reply()
+        return reply.sent_bytes > 0
+
+    def _settle_reply(self) -> None:
+        """From now on this is the only one who writes."""
+        reply, self._reply = self._reply, None
+        assert reply is not None
+        reply.take_back()
+        if 0 < reply.sent_bytes < len(reply.data) and self._transport is not None:
+            self._transport.write(reply.data[reply.sent_bytes :])
+
     def wait_for_room(self) -> asyncio.Future[None] | None:
         if self.unsent_bytes <= UNSENT_BYTES_MAX:
             return None
@@ -178,6 +222,8 @@ class Session(CallHost):
             return
         data = self.http2.data_to_send()
         if data:
+            if self._reply is not None:
+                self._settle_reply()
             transport.write(data)
         elif not (self.unsent_bytes or self.http2.pending_total or self._closing):
             return  # as after most requests: their answers come later
@@ -188,6 +234,8 @@ class Session(CallHost):
             self._close(transport)
 
     def _close(self, transport: asyncio.Transport) -> None:
+        if self._reply is not None:
+            self._settle_reply()
         if not self._broken or not transport.can_write_eof():
             transport.close()
         elif not self._lingering:
@@ -262,8 +310,11 @@ class Session(CallHost):
         assert method is not None
         if isinstance(method, Unary):
             unary: Unary[Any, Any] = method
+            expect = face.expect if unary.writes else None
 
             def open_unary(session: Session, stream_id: int) -> Call:
+                if expect is not None:
+                    expect()
                 started(path)
                 return UnaryCall(session, stream_id, head, unary)
 
@@ -326,6 +377,20 @@ class Session(CallHost):
         elif self._stalled_at is not None and now - self._stalled_at > STALLED_S:
             logger.info("closing a connection: %d bytes wait for it, and it takes none", pending)
             self.abort()
+
+
+def _own_descriptor(transport: asyncio.Transport) -> int:
+    """A descriptor of the connection's socket for us alone, or none if what is written is encrypted.
+
+    The transport's own may be closed, and its number be somebody else's, at any time.
+    """
+    opened = transport.get_extra_info("socket")
+    if opened is None or transport.get_extra_info("sslcontext") is not None:
+        return _NO_DESCRIPTOR
+    try:
+        return os.dup(opened.fileno())
+    except OSError:  # there are no more of them: then this is done without
+        return _NO_DESCRIPTOR
 
 
 def _unknown_method(path: str, methods: Iterable[str]) -> GrpcError:

@@ -43,7 +43,7 @@ from quorate.faces.zookeeper.stats import ServerStats
 from quorate.faces.zookeeper.throttle import Throttle
 from quorate.faces.zookeeper.tree import Tree
 from quorate.faces.zookeeper.watches import WatchTable
-from quorate.store.api import OnCluster, Store
+from quorate.store.api import OnCluster, RepliesAhead, Store
 from quorate.store.model import ClusterHealth
 
 __all__ = ["Face", "serve_zookeeper"]
@@ -70,6 +70,7 @@ class Face:
         self, store: Store, settings: ZooKeeperSettings, clock: Clock, *, sole_writer: bool
     ) -> None:
         self.store, self.settings, self.clock = store, settings, clock
+        self.catch_up = store.catch_up if isinstance(store, RepliesAhead) else None
         self.stats = ServerStats(now=clock.now())
         self.throttle = Throttle(settings.global_outstanding_limit)
         self.client_port = self.secure_client_port = -1
@@ -342,6 +343,8 @@ class _Line(asyncio.Protocol):
             self._face.left(self)
 
     def data_received(self, data: bytes) -> None:
+        if self._face.catch_up is not None:
+            self._face.catch_up()
         if self.connection is not None:
             self.connection.feed(data)
 

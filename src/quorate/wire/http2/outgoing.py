@@ -221,6 +221,49 @@ class Outgoing:
         self._end_sent(stream)
         return True
 
+    def response(self, stream_id: int, head: bytes, body: bytes, trailers: bytes) -> bytes | None:
+        """What `send_response` would send now, in one piece; None if it would not be one.
+
+        Nothing is sent, and nothing changes here: who has these bytes sent says so with
+        `response_sent`, and until it is clear whether they are, keeps the window for them by `reserve`.
+        """
+        stream = self._streams.get(stream_id)
+        size, frame_max = len(body), self._send_frame_max
+        if (
+            stream is None
+            or stream.send_ended
+            or size > self._send_window
+            or size > stream.send_window
+            or size > frame_max
+            or len(head) > frame_max
+            or len(trailers) > frame_max
+            or stream.pending
+            or self._resize_due
+        ):
+            return None
+        return b"".join(
+            (
+                _pack_head(len(head) << 8 | _HEADERS, _END_HEADERS, stream_id),
+                head,
+                _pack_head(size << 8, 0, stream_id),
+                body,
+                _pack_head(len(trailers) << 8 | _HEADERS, _END_HEADERS | _END_STREAM, stream_id),
+                trailers,
+            )
+        )
+
+    def reserve(self, size: int) -> None:
+        """Keep so much of the connection's window from others; less than nothing gives it back."""
+        self._send_window -= size
+
+    def response_sent(self, stream_id: int, size: int) -> None:
+        """A `response` with a body of that size was sent."""
+        self._work += 1
+        self._send_window -= size
+        stream = self._streams.get(stream_id)
+        if stream is not None:  # or it was reset meanwhile
+            self._end_sent(stream)
+
     def reset(self, stream_id: int, code: int = ErrorCode.CANCEL) -> bool:
         """Gives the stream up; what waits of it is dropped."""
         stream = self._streams.get(stream_id)
