@@ -6,10 +6,11 @@ network code, and one that talks to a server loads no engine.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from quorate.errors import InvalidRequest
 from quorate.store.api import Store
@@ -67,9 +68,9 @@ async def open_store(
         _refuse(url, "a server, which has its own", retention=retention)
         target = parse_url(url)
         if tls is not None:
-            target = dataclasses.replace(target, tls=tls)
+            target = msgspec.structs.replace(target, tls=tls)
         if user is not None:
-            target = dataclasses.replace(target, user=user, password=password or "")
+            target = msgspec.structs.replace(target, user=user, password=password or "")
         elif password is not None:
             raise InvalidRequest("a password needs a user. Give both, or neither.")
         async with open_remote(target, timeout_s=timeout_s, clock=clock, limits=limits) as remote:

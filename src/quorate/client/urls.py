@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import parse_qsl, unquote
+
+import msgspec
 
 from quorate.errors import InvalidRequest
 
@@ -18,8 +19,7 @@ _PORT_MAX = 65_535
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no")
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """One server's host and port."""
 
     host: str
@@ -29,8 +29,7 @@ class Address:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-@dataclass(frozen=True, slots=True)
-class TlsOptions:
+class TlsOptions(msgspec.Struct, frozen=True):
     """TLS, with the server's certificate and name verified: there is no way to leave that out.
 
     ca: a file of certificates to trust instead of the system's.
@@ -48,8 +47,7 @@ class TlsOptions:
             raise InvalidRequest("TLS: cert and key belong together. Give both or neither.")
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """Where the store is, and who asks."""
 
     addresses: tuple[Address, ...]

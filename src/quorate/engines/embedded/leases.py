@@ -32,7 +32,7 @@ class _Lease:
         self.ttl_s = ttl_s
         self.deadline = deadline
         self.queued: float | None = deadline  # the heap's entry for it; others with its id are stale
-        self.keys: set[bytes] = set()
+        self.keys: set[bytes] | None = None  # many have none, and an empty set takes 216 bytes
 
 
 class LeaseTable:
@@ -98,7 +98,7 @@ class LeaseTable:
 
     def end(self, id: int) -> list[bytes]:
         """Forget the lease; return its keys in order, for the caller to delete."""
-        keys = sorted(self._find(id).keys)
+        keys = sorted(self._find(id).keys or ())
         del self._leases[id]
         return keys
 
@@ -110,14 +110,19 @@ class LeaseTable:
     # -- keys ----------------------------------------------------------------------------
 
     def keys(self, id: int) -> tuple[bytes, ...]:
-        return tuple(sorted(self._find(id).keys))
+        return tuple(sorted(self._find(id).keys or ()))
 
     def attach(self, id: int, key: bytes) -> None:
-        self._find(id).keys.add(key)
+        lease = self._find(id)
+        if lease.keys is None:
+            lease.keys = {key}
+        else:
+            lease.keys.add(key)
 
     def detach(self, id: int, key: bytes) -> None:
         lease = self._leases.get(id)
-        if lease is not None:  # a lease that just ended has let go of its keys already
+        # A lease that just ended has let go of its keys already.
+        if lease is not None and lease.keys is not None:
             lease.keys.discard(key)
 
     def restore(self, leases: Iterable[tuple[int, float]], *, now: float) -> None:
