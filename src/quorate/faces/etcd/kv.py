@@ -201,22 +201,24 @@ class KvService:
             return WithMetadata(response, self._standing.stale_metadata())
         return response
 
-    def prompt_txn(
-        self,
-        request: TxnRequest,
-        done: Done,
-        ahead: Ahead | None = None,  # noqa: ARG002 (those whose time counts are plain, and quick)
-    ) -> bool:
+    def prompt_txn(self, request: TxnRequest, done: Done, ahead: Ahead | None = None) -> bool:
         assert self._local is not None
+
+        def encoded(result: TxnResult) -> bytes:
+            rest = translate.txn_response(request, result, None)
+            return self._headers.encoded(result.revision) + rest.encode()
 
         def on_done(result: TxnResult | None, error: BaseException | None) -> None:
             if result is None:
                 done(None, error)
             else:
-                rest = translate.txn_response(request, result, None)
-                done(self._headers.encoded(result.revision) + rest.encode(), None)
+                done(encoded(result), None)
 
-        return self._local.begin(self._txn_of(request), on_done)
+        txn = self._txn_of(request)
+        if ahead is None or self._replies is None:
+            return self._local.begin(txn, on_done)
+        reply = ahead
+        return self._replies.begin_replying(txn, on_done, lambda result: reply(encoded(result)))
 
     def _txn_of(self, request: TxnRequest) -> Txn:
         txn = translate.txn_of(request, self._limits.txn_ops_max)

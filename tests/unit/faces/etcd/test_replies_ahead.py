@@ -18,12 +18,23 @@ from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.opening import open_embedded
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.server import Face, serve_etcd
-from quorate.wire.etcd.rpc import PutRequest, PutResponse, RangeRequest, RangeResponse
+from quorate.wire.etcd.rpc import (
+    Compare,
+    CompareResult,
+    CompareTarget,
+    PutRequest,
+    PutResponse,
+    RangeRequest,
+    RangeResponse,
+    RequestOp,
+    TxnRequest,
+    TxnResponse,
+)
 from quorate.wire.grpc import GrpcError, StatusCode
 from tests.support.failing_disk import break_disk
 from tests.support.held_disk import HeldDisk
 
-PUT, RANGE = "/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range"
+PUT, RANGE, TXN = "/etcdserverpb.KV/Put", "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"
 _SOON_S = 10.0
 
 
@@ -104,6 +115,29 @@ async def test_what_was_answered_is_read_by_everybody_at_once(served: Served) ->
             assert await put(one, value) == number + 2
             assert await get(another) == value
             assert await get(one) == value
+
+
+async def test_a_transaction_of_any_shape_is_answered_like_that_too(served: Served) -> None:
+    swap = TxnRequest(
+        compare=[Compare(result=CompareResult.GREATER, target=CompareTarget.VERSION, key=b"k")],
+        success=[RequestOp(request_put=PutRequest(key=b"k", value=b"new", prev_kv=True))],
+        failure=[RequestOp(request_range=RangeRequest(key=b"k"))],
+    )
+    async with served.connected() as channel:
+        await put(channel, b"before")
+        served.disk.hold()
+        deadline = asyncio.get_running_loop().time() + 60
+        asked = channel.unary(TXN, swap.encode(), timeout_s=30.0, deadline=deadline)
+        task = asyncio.ensure_future(asked)
+        await until(lambda: served.disk.begun)
+        assert served.disk.begun[0].reply is not None
+        served.disk.release()
+        answer = TxnResponse.decode(await asyncio.wait_for(task, _SOON_S))
+        assert answer.succeeded
+        response = answer.responses[0].response_put
+        assert response is not None
+        assert response.prev_kv is not None
+        assert response.prev_kv.value == b"before"
 
 
 async def test_no_answer_leaves_before_the_disk_has_it(served: Served) -> None:
