@@ -23,7 +23,6 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
-from typing import Any
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
@@ -385,17 +384,16 @@ class State:
             if write.lease and write.lease not in self.leases:
                 raise LeaseNotFound(write.lease)
         revision = Revision(self.revision + 1)
-        boxed: Any = revision
         changes: list[KeyValue] = []
         for write in writes:
             key, value = write.key, write.value
             record = self._records.get(key)
             if value is not None:
-                changes.append(self._put(record, key, value, write.lease, boxed))
+                changes.append(self._put(record, key, value, write.lease, revision))
             elif record is not None:
                 prev = record.now
                 if prev is not None:
-                    changes.append(self._remove(record, prev, boxed))
+                    changes.append(self._remove(record, prev, revision))
         if changes:
             self.revision = revision
             self._log.append(changes)
@@ -420,11 +418,8 @@ class State:
                 lease = prev.lease
         return self._put(record, key, value, lease, revision), prev
 
-    # (`revision` is Any because compiled code makes an object of an int wherever it meets a struct: so
-    # there is one for all versions of a transaction, for as long as these are kept.)
-
     def _put(
-        self, record: Record | None, key: bytes, value: bytes, lease: int, revision: Any
+        self, record: Record | None, key: bytes, value: bytes, lease: int, revision: int
     ) -> KeyValue:
         """A new version of a key, whose record this is if it has one."""
         if record is None or (prev := record.now) is None:
@@ -455,7 +450,7 @@ class State:
         changes.append(self._remove(record, prev, self._open(changes)))
         return prev
 
-    def _remove(self, record: Record, prev: KeyValue, revision: Any) -> KeyValue:
+    def _remove(self, record: Record, prev: KeyValue, revision: int) -> KeyValue:
         """The version that says that a key, which had this one before, exists no more."""
         key, lease = prev.key, prev.lease
         gone = KeyValue(key, b"", 0, revision, 0, 0)
