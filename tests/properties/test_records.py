@@ -80,6 +80,7 @@ def test_chunks_are_few_when_almost_all_went(*, backwards: bool) -> None:
     records = SortedRecords(chunk_max=CHUNK_MAX)
     for record in all:
         records.add(record)
+    assert records.count(KeyRange.everything()) == len(all)  # asked for, they are in their places
     assert len(records._lasts) >= 20
     gone = [record for number, record in enumerate(all) if number % CHUNK_MAX]
     for record in reversed(gone) if backwards else gone:

@@ -23,6 +23,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
+from typing import Any
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
@@ -384,16 +385,17 @@ class State:
             if write.lease and write.lease not in self.leases:
                 raise LeaseNotFound(write.lease)
         revision = Revision(self.revision + 1)
+        boxed: Any = revision
         changes: list[KeyValue] = []
         for write in writes:
             key, value = write.key, write.value
             record = self._records.get(key)
             if value is not None:
-                changes.append(self._put(record, key, value, write.lease, revision))
+                changes.append(self._put(record, key, value, write.lease, boxed))
             elif record is not None:
                 prev = record.now
                 if prev is not None:
-                    changes.append(self._remove(record, prev, revision))
+                    changes.append(self._remove(record, prev, boxed))
         if changes:
             self.revision = revision
             self._log.append(changes)
@@ -418,8 +420,11 @@ class State:
                 lease = prev.lease
         return self._put(record, key, value, lease, revision), prev
 
+    # (`revision` is Any because compiled code makes an object of an int wherever it meets a struct: so
+    # there is one for all versions of a transaction, for as long as these are kept.)
+
     def _put(
-        self, record: Record | None, key: bytes, value: bytes, lease: int, revision: int
+        self, record: Record | None, key: bytes, value: bytes, lease: int, revision: Any
     ) -> KeyValue:
         """A new version of a key, whose record this is if it has one."""
         if record is None or (prev := record.now) is None:
@@ -450,7 +455,7 @@ class State:
         changes.append(self._remove(record, prev, self._open(changes)))
         return prev
 
-    def _remove(self, record: Record, prev: KeyValue, revision: int) -> KeyValue:
+    def _remove(self, record: Record, prev: KeyValue, revision: Any) -> KeyValue:
         """The version that says that a key, which had this one before, exists no more."""
         key, lease = prev.key, prev.lease
         gone = KeyValue(key, b"", 0, revision, 0, 0)
