@@ -138,7 +138,7 @@ class Subject:
         seconds = itertools.count(0, int(slices))
         while self.journal.sweep(sweep, now=lambda: float(next(seconds)) / 750).more:
             pass
-        self.unswept.done(sweep.after)
+        self.unswept.done(sweep)
 
     def reopen(self, *, crash: bool = False) -> None:
         if crash:

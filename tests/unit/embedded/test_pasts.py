@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.pasts import free_before, keep, version_at
+from quorate.engines.embedded.pasts import keep, version_at
 from quorate.engines.embedded.record import Record
 from quorate.store.model import KeyValue
 
@@ -38,36 +38,6 @@ def test_the_version_at_a_revision_is_the_last_until_then(
         versions.append(record.now)
     until = [kv for kv in versions if kv.mod_revision <= at]
     assert version_at(record, at) == (until[-1] if until and until[-1].version else None)
-
-
-@given(count=st.integers(1, 12), at=st.integers(1, 12), itself=st.booleans())
-def test_what_is_freed_and_what_stays_is_the_whole_past(count: int, at: int, itself: bool) -> None:
-    record = Record(b"k", None)
-    versions = [version(n) for n in range(1, count + 1)]
-    for kv in versions:
-        keep(record, kv)
-    at = min(at, count)
-    freed: list[KeyValue] = []
-    is_over = free_before(record, versions[at - 1], freed, itself=itself)
-    assert [*freed, *(record.past or ())] == versions
-    assert len(freed) == at - 1 + itself
-    assert is_over == (record.past is None) == (len(freed) == count)
-
-
-def test_before_the_version_that_is_now_all_of_the_past_is_freed() -> None:
-    now = version(9)
-    record = Record(b"k", now)
-    for revision in range(1, 9):
-        keep(record, version(revision))
-    freed: list[KeyValue] = []
-    assert free_before(record, now, freed, itself=False)
-    assert [kv.mod_revision for kv in freed] == list(range(1, 9))
-
-
-def test_nothing_is_freed_of_a_key_without_a_past() -> None:
-    freed: list[KeyValue] = []
-    assert not free_before(Record(b"k", version(1)), version(1), freed, itself=False)
-    assert freed == []
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])

@@ -227,9 +227,14 @@ class EmbeddedStore:
         ignore_value: bool = False,
         ignore_lease: bool = False,
     ) -> PutResult:
+        commits = self._commits
+        if not (prev_kv or ignore_value or ignore_lease):
+            promised = commits.put_value(key, value, lease)
+            if promised is not None:
+                return await promised
         op = Put(key, value, lease, prev_kv, ignore_value, ignore_lease)
         check_put(op, self.limits)
-        commits, size = self._commits, len(key) + len(value)
+        size = len(key) + len(value)
         if commits.is_full(size):
             await self._make_room()
         try:

@@ -136,6 +136,39 @@ class GroupCommit:
         self.schedule_flush()
         return answer
 
+    def put_value(
+        self, key: object, value: object, lease: int
+    ) -> asyncio.Future[PutResult] | None:
+        """`put` of a value and nothing else, as nearly all are; None if anything speaks against it.
+
+        (An attribute of a struct takes compiled code as long as all that is compared here: a put takes
+        XXX instructions in this way, and YYY in the other.)
+        """
+        if not (isinstance(key, bytes) and isinstance(value, bytes)):
+            return None
+        size = len(key) + len(value)
+        if not 0 < len(key) <= self._key_bytes_max or size > self._request_bytes_max:
+            return None
+        state, group = self.state, self._filling
+        if (
+            self.is_closed
+            or self.failure is not None
+            or self.is_full(size)
+            or group.put_bytes > self._pending_bytes_max
+            or (lease and lease not in state.leases)
+        ):
+            return None
+        group.put_bytes += size
+        kv = state.put_value(key, value, lease)
+        changes = (kv,)
+        group.changes.append(changes)
+        if self.followings.has_others_than(None):
+            self.followings.note(state.revision, changes, None)
+        answer: asyncio.Future[PutResult] = self._loop.create_future()
+        group.answers.append((answer, PutResult(state.revision)))
+        self.schedule_flush()
+        return answer
+
     def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:
         """`Begins.begin`, `RepliesAhead.begin_replying`."""
         state = self.state

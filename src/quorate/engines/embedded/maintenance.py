@@ -30,8 +30,11 @@ __all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 
 TICK_S = 0.1
 
-# Versions that one turn of the loop frees, and names that it puts in order, at half a microsecond each.
-_TRIM_VERSIONS = 2000
+# Versions that one turn of the loop frees, at a microsecond each: everybody waits meanwhile, so few; and
+# the more, the more there are to free, since a busy loop takes few turns.
+_TRIM_VERSIONS = 500
+_TRIM_VERSIONS_MAX = 4000
+# Names that it puts in order, at half a microsecond each.
 _CLEAN_NAMES_MAX = 2000
 _BACKLOG_MAX = 50_000
 # Versions that one sweep is about, more or less; four times as many when a lot has piled up, since each
@@ -184,12 +187,18 @@ class Maintenance:
                 if garbage_max is not None and len(self._garbage) >= garbage_max:
                     return
                 newest: dict[bytes, KeyValue] = {}
-                freed = self._state.trim(versions_max=_TRIM_VERSIONS, newest=newest)
+                freed = self._state.trim(versions_max=self._trim_versions, newest=newest)
                 self._garbage.extend(names_of(self._unswept.trimmed(freed, newest)))
                 await asyncio.sleep(0)
                 # (After a slice, never before: whatever sweeping does, trimming comes to its end.)
                 if unswept_max is not None and self._unswept.count >= unswept_max:
                     return
+
+    @property
+    def _trim_versions(self) -> int:
+        state = self._state
+        pending = state.compact_revision - state.trimmed_until
+        return min(max(_TRIM_VERSIONS, pending // 16), _TRIM_VERSIONS_MAX)
 
     async def _clean(self) -> None:
         garbage = self._garbage
@@ -220,7 +229,7 @@ class Maintenance:
                 # As in `_clean`.
                 if more and not self._is_behind:
                     await asyncio.sleep(cleaned.took_s)
-            unswept.done(sweep.after)
+            unswept.done(sweep)
 
     @property
     def _is_behind(self) -> bool:

@@ -8,14 +8,14 @@ keys that were put twice: a full collection takes 9 ms instead of 40, and a key 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from operator import attrgetter
 from typing import Final
 
 from quorate.engines.embedded.record import Record
 from quorate.store.model import KeyValue
 
-__all__ = ["free_before", "keep", "version_at"]
+__all__ = ["keep", "version_at"]
 
 # Longer ones are lists, which need not be copied to grow.
 _SHORT: Final = 4
@@ -49,27 +49,3 @@ def version_at(record: Record, at: int) -> KeyValue | None:
         return None
     kv = past[older - 1]
     return kv if kv.version else None
-
-
-def free_before(record: Record, kv: KeyValue, freed: list[KeyValue], *, itself: bool) -> bool:
-    """Free what is older than a version of the record, and that one too if `itself`.
-
-    Whether the record has a past no more.
-    """
-    past = record.past
-    if past is None:
-        return False
-    older = len(past)
-    if kv is not record.now:
-        older = bisect_left(past, kv.mod_revision, key=_mod_revision) + itself
-    if older == len(past):
-        freed += past
-        record.past = None
-        return True
-    if isinstance(past, list):
-        freed += past[:older]
-        del past[:older]
-    elif older:
-        freed += past[:older]
-        record.past = past[older:]
-    return False

@@ -27,7 +27,8 @@ from typing import Any
 
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
-from quorate.engines.embedded.pasts import free_before, keep, version_at
+from quorate.engines.embedded.freeing import free_before
+from quorate.engines.embedded.pasts import keep, version_at
 from quorate.engines.embedded.records import Record, SortedRecords, key_of
 from quorate.engines.embedded.revision_log import Changes, RevisionLog
 from quorate.engines.embedded.versions import bytes_of, newest_by_key
@@ -336,6 +337,14 @@ class State:
         self._log.append_one(kv)
         return PutResult(revision, prev if op.prev_kv else None)
 
+    def put_value(self, key: bytes, value: bytes, lease: int) -> KeyValue:
+        """`put` of a value and nothing else, under a lease that exists; the version it made."""
+        revision = Revision(self.revision + 1)
+        kv = self._put(self._records.get(key), key, value, lease, revision)
+        self.revision = revision
+        self._log.append_one(kv)
+        return kv
+
     def delete(self, op: Delete) -> DeleteResult:
         changes: list[KeyValue] = []
         result = self._delete(op, changes)
@@ -428,13 +437,16 @@ class State:
     ) -> KeyValue:
         """A new version of a key, whose record this is if it has one."""
         if record is None or (prev := record.now) is None:
-            kv = KeyValue(key, value, revision, revision, 1, lease)
             if record is None:
                 record = self._records[key] = Record(key, None)
+            else:
+                key = record.key  # one object for all versions: that is memory, and work to free it
+            kv = KeyValue(key, value, revision, revision, 1, lease)
             self._appear(record)
             if lease:
                 self.leases.attach(lease, key)
         else:
+            key = record.key  # (as above)
             kv = KeyValue(key, value, prev.create_revision, revision, prev.version + 1, lease)
             keep(record, prev)
             self.history_bytes += len(key) + len(prev.value) + VERSION_OVERHEAD_BYTES
@@ -618,8 +630,9 @@ class State:
         if newest is not None:
             newest.update(last)
         freed: list[KeyValue] = []
-        for kv in last.values():
-            self._free_before(kv, freed, itself=not kv.version and kv.mod_revision < horizon)
+        for record in free_before(last.values(), self._records, horizon, freed):
+            self._dead.remove(record)
+            del self._records[record.key]
         if self._log.first + count > horizon:
             self._trimmed = horizon
             count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
@@ -628,14 +641,6 @@ class State:
         self.size_bytes -= size
         self.history_bytes -= size
         return freed
-
-    def _free_before(self, kv: KeyValue, freed: list[KeyValue], *, itself: bool) -> None:
-        record = self._records.get(kv.key)
-        if record is None or not free_before(record, kv, freed, itself=itself):
-            return
-        if record.now is None:
-            self._dead.remove(record)
-            del self._records[kv.key]
 
 
 def _damaged(source: object, what: str) -> DataUnreadable:

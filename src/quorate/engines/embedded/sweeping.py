@@ -17,7 +17,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from quorate.engines.embedded.versions import by_revision, old_of
+from quorate.engines.embedded.versions import by_revision, newer_of, old_of, sorted_out
 from quorate.store.model import KeyValue
 
 __all__ = ["Sweep", "Unswept"]
@@ -27,9 +27,10 @@ class Sweep:
     """A stretch of revisions, after one and up to another, to be swept; the worker moves `after` on.
 
     newest: of each key the newest version that was written there, or later.
+    later: those of them that were written after the stretch, once it is begun.
     """
 
-    __slots__ = ("_at", "_left", "_revisions", "after", "buried", "is_begun", "newest", "until")
+    __slots__ = ("_at", "_left", "_revisions", "after", "buried", "is_begun", "later", "newest", "until")
 
     def __init__(self, after: int, until: int, newest: list[KeyValue]) -> None:
         self.after = after
@@ -37,6 +38,7 @@ class Sweep:
         self.newest = newest
         self.is_begun = False
         self.buried: list[KeyValue] = []  # deletions that nobody can see any more
+        self.later: list[KeyValue] = []
         self._left: list[KeyValue] = []  # in order
         self._revisions: list[int] = []
         self._at = 0
@@ -45,9 +47,7 @@ class Sweep:
         """Find out what is left, and end no later than here."""
         self.is_begun = True
         self.until = until
-        for kv in self.newest:
-            if kv.mod_revision <= until:
-                (self._left if kv.version else self.buried).append(kv)
+        self._left, self.buried, self.later = sorted_out(self.newest, until)
 
     def keep_too(self, versions: list[KeyValue]) -> None:
         """Keep these as well; the last word on what is left."""
@@ -83,11 +83,8 @@ class Unswept:
     def trimmed(self, freed: list[KeyValue], newest: dict[bytes, KeyValue]) -> list[KeyValue]:
         """Versions were freed, others are the newest of what was gone through; returns those to be
         cleaned by name."""
-        swept = self.swept
-        for key, kv in newest.items():
-            if kv.mod_revision > swept:
-                self._newest[key] = kv
-        old = old_of(freed, swept)
+        self._newest.update(newer_of(newest, self.swept))
+        old = old_of(freed, self.swept)
         self.freed_count += len(freed) - len(old)
         return old
 
@@ -97,11 +94,15 @@ class Unswept:
         What is the newest of its key by then may be old by the compaction revision.  Such a version is
         kept here, and cleaned by name when it is trimmed.
         """
-        return Sweep(self.swept, until, list(self._newest.values()))
+        newest, self._newest = self._newest, {}
+        return Sweep(self.swept, until, list(newest.values()))
 
-    def done(self, until: int) -> None:
-        """What was written up to here is swept."""
-        if until > self.swept:
-            self.swept = until
-            self._newest = {key: kv for key, kv in self._newest.items() if kv.mod_revision > until}
+    def done(self, sweep: Sweep) -> None:
+        """That was swept, as far as it is."""
+        is_whole = sweep.is_begun and sweep.after == sweep.until
+        left = sweep.later if is_whole else sorted_out(sweep.newest, sweep.after)[2]
+        newest = {kv.key: kv for kv in left}
+        newest.update(self._newest)  # what was trimmed meanwhile is newer
+        self._newest = newest
+        self.swept = max(self.swept, sweep.after)
         self.freed_count = 0

@@ -7,13 +7,22 @@ busy server, cleaning up is a quarter of the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import TypeAlias
 
 from quorate.store.model import KeyValue
 
-__all__ = ["VersionName", "by_revision", "bytes_of", "names_of", "newest_by_key", "old_of"]
+__all__ = [
+    "VersionName",
+    "by_revision",
+    "bytes_of",
+    "names_of",
+    "newer_of",
+    "newest_by_key",
+    "old_of",
+    "sorted_out",
+]
 
 _mod_revision = attrgetter("mod_revision")
 
@@ -29,6 +38,32 @@ def names_of(kvs: Iterable[KeyValue]) -> list[VersionName]:
 def old_of(kvs: Iterable[KeyValue], revision: int) -> list[KeyValue]:
     """Those that were written up to a revision."""
     return [kv for kv in kvs if kv.mod_revision <= revision]
+
+
+def newer_of(kvs: Mapping[bytes, KeyValue], revision: int) -> dict[bytes, KeyValue]:
+    """Those that were written after a revision."""
+    return {key: kv for key, kv in kvs.items() if kv.mod_revision > revision}
+
+
+def sorted_out(
+    kvs: Iterable[KeyValue], revision: int
+) -> tuple[list[KeyValue], list[KeyValue], list[KeyValue]]:
+    """Those that were written up to a revision and exist, the deletions until then, and the later ones.
+
+    (A thread that does this gives the interpreter lock up when the loop asks for it.  Compiled it did not:
+    the loop stood still for 4 ms, for 16,000 of them.)
+    """
+    there: list[KeyValue] = []
+    deletions: list[KeyValue] = []
+    later: list[KeyValue] = []
+    for kv in kvs:
+        if kv.mod_revision > revision:
+            later.append(kv)
+        elif kv.version:
+            there.append(kv)
+        else:
+            deletions.append(kv)
+    return there, deletions, later
 
 
 def by_revision(kvs: Iterable[KeyValue]) -> list[KeyValue]:
