@@ -147,8 +147,8 @@ def _without_trashcan(source: Path) -> Path:
     """C of mypyc's, put right for classes which the garbage collector does not look at.
 
     Python's trashcan, for what is freed deep inside others, makes a list of what it puts aside in the
-    collector's part of each object.  Instances of an acyclic class have none, yet mypyc 2.4 has them put
-    aside as well: then it wrote over the last eight bytes of whatever lay in front.
+    collector's part of each object.  Instances of an acyclic class have none, yet mypyc 2.4 has them
+    put aside as well: then it wrote over the last eight bytes of whatever lay in front.
     (tests/unit/test_native.py)
     """
     text = source.read_text(encoding="utf-8")

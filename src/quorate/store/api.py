@@ -329,11 +329,14 @@ class KnowsQueues(Protocol):
 class TellsQueues(KnowsQueues, Protocol):
     """A store that calls who waits for the front of a queue, in the turn in which that is over."""
 
-    def when_oldest(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> Callable[[], None]:
+    def when_oldest(
+        self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
+    ) -> Callable[[], None]:
         """`wait_oldest` with a call at the end instead of a wait; what is returned gives it up.
 
         `on_done` gets the revision or None, or the error that ended it, once, after this has returned;
-        it must not raise.
+        it must not raise.  Before, `ahead` may be called with the revision that it will get, as in
+        `RepliesAhead.begin_replying`: it is on its way to the disk, and the reply leaves with it.
         """
         ...
 

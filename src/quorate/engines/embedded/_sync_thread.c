@@ -14,7 +14,8 @@
  *
  * A thread that sleeps takes 30 us to wake up, on another processor that slept.  Who knows that something
  * will be begun says so (`expect`), and does what it still has to do while the thread wakes up; that one
- * then looks out for a moment instead of going back to sleep.
+ * then looks out for a moment instead of going back to sleep.  It does so by itself, too, where one thing
+ * has lately been begun right after the other; whoever else can use the processor gets it meanwhile.
  *
  * It knows nothing of journals.  `ThreadSync` (syncing.py) does the same where this is not compiled;
  * tests/unit/embedded/test_syncing.py holds both to it.
@@ -25,6 +26,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
@@ -55,7 +57,11 @@ typedef struct {
     PyObject *reply; /* bytes for it, let go of as above */
     Py_ssize_t replied; /* how many were sent */
     unsigned long turn; /* how often something was begun */
+    long pause_ns;      /* from an end to the next beginning, lately; the thread's own */
 } SyncThread;
+
+/* What is expected comes within some 20 us; what follows by itself, within 100. */
+enum { LOOK_OUT_NS = 120 * 1000, PAUSE_NS_MAX = 1000 * 1000 };
 
 static int32_t write_file(int file, const char *data, size_t length, off_t offset)
 {
@@ -115,20 +121,36 @@ static void send_reply(SyncThread *self, unsigned long turn)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* What is expected comes within some 20 us, or not at all. */
+static long since_ns(const struct timespec *begun)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    long seconds = (long)(now.tv_sec - begun->tv_sec);
+    return seconds > 1 ? 2000000000L : seconds * 1000000000L + now.tv_nsec - begun->tv_nsec;
+}
+
 static void look_out(SyncThread *self)
 {
-    enum { LOOK_OUT_NS = 100 * 1000 };
-    struct timespec begun, now;
+    struct timespec begun;
     clock_gettime(CLOCK_MONOTONIC, &begun);
-    do {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-    } while (!atomic_load(&self->has_wish) &&
-             (now.tv_sec - begun.tv_sec) * 1000000000L + now.tv_nsec - begun.tv_nsec < LOOK_OUT_NS);
+    while (!atomic_load(&self->has_wish) && since_ns(&begun) < LOOK_OUT_NS)
+        sched_yield();
+}
+
+/* Mostly as long as the last ones. */
+static void note_pause(SyncThread *self, long pause_ns)
+{
+    if (pause_ns > PAUSE_NS_MAX)
+        pause_ns = PAUSE_NS_MAX;
+    self->pause_ns += (pause_ns - self->pause_ns) / 4;
 }
 
 static enum wish wait_for_wish(SyncThread *self)
 {
+    struct timespec begun;
+    clock_gettime(CLOCK_MONOTONIC, &begun);
+    if (self->pause_ns < LOOK_OUT_NS)
+        look_out(self);
     pthread_mutex_lock(&self->mutex);
     while (self->wish == NOTHING) {
         if (self->is_expected) {
@@ -147,6 +169,7 @@ static enum wish wait_for_wish(SyncThread *self)
     self->is_expected = 0;
     atomic_store(&self->has_wish, 0);
     pthread_mutex_unlock(&self->mutex);
+    note_pause(self, since_ns(&begun));
     return wish;
 }
 
@@ -211,6 +234,7 @@ static int sync_thread_init(SyncThread *self, PyObject *args, PyObject *kwargs)
     pthread_cond_init(&self->wished, NULL);
     self->wish = NOTHING;
     self->reply_to = -1;
+    self->pause_ns = PAUSE_NS_MAX;
     self->process = getpid();
     int error = start(self);
     if (error) {

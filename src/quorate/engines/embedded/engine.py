@@ -28,7 +28,7 @@ from quorate.engines.embedded.timekeeper import Timekeeper
 from quorate.engines.embedded.timeline import SavedTimeline
 from quorate.engines.embedded.writer import Writer
 from quorate.errors import Indeterminate, Rejected, StorageFailed, StoreClosed
-from quorate.store.api import Follower, OnDone, RangeOptions, WatchOptions
+from quorate.store.api import Ahead, Follower, OnDone, RangeOptions, WatchOptions
 from quorate.store.digest import Digest
 from quorate.store.model import (
     Alarm,
@@ -377,9 +377,11 @@ class EmbeddedStore:
     def leave_stream(self, stream: EmbeddedWatch) -> None:
         self._streams.discard(stream)
 
-    def when_oldest(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> Callable[[], None]:
+    def when_oldest(
+        self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
+    ) -> Callable[[], None]:
         self._commits.check_open()
-        return self._commits.first_waits.begin(name, key, token, on_done)
+        return self._commits.first_waits.begin(name, key, token, on_done, ahead)
 
     async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
         waiter: asyncio.Future[Revision | None] = self._loop.create_future()

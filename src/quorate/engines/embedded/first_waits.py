@@ -13,6 +13,7 @@ Invariants
     * The keys that are older than one that is there only become fewer: they are looked for when a wait
       begins, and after that only whether they are still there.
     * Nothing is left of a wait that is over or was given up.
+    * What is not durable yet changes nothing here: of it only a reply is made, which leaves with it.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ import logging
 from bisect import bisect_left
 from collections.abc import Callable
 
+from quorate.engines.embedded.revision_log import Changes
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.watches import Watcher, WatchHub
-from quorate.store.api import OnDone
+from quorate.store.api import Ahead, OnDone
 from quorate.store.contention import queue_of
 from quorate.store.model import KeyRange, Range
+from quorate.store.replies import Reply
 
 __all__ = ["FirstWaits"]
 
@@ -46,14 +49,17 @@ class _Queue:
 
 
 class _Wait:
-    """One who waits; `watcher` is there while it watches somebody."""
+    """One who waits; `watcher` is there while it watches somebody, whose key is `older`."""
 
-    __slots__ = ("key", "on_done", "queue", "token", "watcher")
+    __slots__ = ("ahead", "key", "older", "on_done", "queue", "token", "watcher")
 
-    def __init__(self, queue: _Queue, key: bytes, token: int, on_done: OnDone) -> None:
+    def __init__(
+        self, queue: _Queue, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None
+    ) -> None:
         self.queue, self.key, self.token = queue, key, token
-        self.on_done = on_done
+        self.on_done, self.ahead = on_done, ahead
         self.watcher: Watcher | None = None
+        self.older = b""
 
 
 class FirstWaits:
@@ -66,14 +72,17 @@ class FirstWaits:
         self._all: dict[_Wait, None] = {}
         self._queues: dict[bytes, _Queue] = {}  # in which somebody waits
         self._woken: dict[_Wait, None] = {}
+        self._by_older: dict[bytes, _Wait] = {}  # those who watch, by whom they watch
 
-    def begin(self, name: bytes, key: bytes, token: int, on_done: OnDone) -> Callable[[], None]:
+    def begin(
+        self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
+    ) -> Callable[[], None]:
         """Tell `on_done` the revision, or None if the key is gone; what is returned ends the wait."""
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = _Queue(name)
         queue.waits_count += 1
-        wait = _Wait(queue, key, token, on_done)
+        wait = _Wait(queue, key, token, on_done, ahead)
         self._all[wait] = None
         self._soon(lambda: self._look(wait))
         return lambda: self._leave(wait)
@@ -84,6 +93,17 @@ class FirstWaits:
             woken, self._woken = self._woken, {}
             for wait in woken:
                 self._look(wait)
+
+    def reply_ahead(self, changes: Changes, revision: int) -> Reply | None:
+        """These changes, and nothing else, are on their way to the disk: for who is first by them."""
+        if not self._by_older:
+            return None
+        for kv in changes:
+            if not kv.version:
+                wait = self._by_older.get(kv.key)
+                if wait is not None and wait.ahead is not None and self._is_first(wait, revision):
+                    return wait.ahead(revision)
+        return None
 
     def dismiss(self, error: BaseException) -> None:
         """Nobody will be told any more."""
@@ -111,6 +131,21 @@ class FirstWaits:
             puts=False,
         )
         self._hub.add(wait.watcher, now=0.0)  # which is for progress, and it asks for none
+        wait.older = older
+        self._by_older[older] = wait
+
+    def _is_first(self, wait: _Wait, at: int) -> bool:
+        """What `_look` will find at a revision, if nothing else happens until then."""
+        kv = self._state.get(wait.key, at)
+        if kv is None or kv.create_revision != wait.token:
+            return False
+        keys = wait.queue.keys
+        for number in range(bisect_left(keys, (wait.token, b""))):
+            created, key = keys[number]
+            kv = self._state.get(key, at)
+            if kv is not None and kv.create_revision == created:
+                return False
+        return True
 
     def _last_before(self, queue: _Queue, token: int, at: int) -> bytes | None:
         """The youngest of the keys that are older than the one created at `token`, which is there."""
@@ -151,3 +186,5 @@ class FirstWaits:
         if wait.watcher is not None:
             self._hub.remove(wait.watcher)
             wait.watcher = None
+            if self._by_older.get(wait.older) is wait:
+                del self._by_older[wait.older]

@@ -1,7 +1,7 @@
 """Freeing what compaction leaves over: of each key, all versions that are older than one of it.
 
-Not compiled, for the reason that `versions` gives.  Of a busy server this is the largest part of cleaning
-up, and it looks at memory that nobody has looked at for seconds, so it looks at nothing twice.
+Not compiled, for the reason that `versions` gives.  Of a busy server this is the largest part of
+cleaning up, and it looks at memory that nobody has looked at for seconds, so at nothing twice.
 """
 
 from __future__ import annotations

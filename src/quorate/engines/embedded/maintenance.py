@@ -30,8 +30,8 @@ __all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 
 TICK_S = 0.1
 
-# Versions that one turn of the loop frees, at a microsecond each: everybody waits meanwhile, so few; and
-# the more, the more there are to free, since a busy loop takes few turns.
+# Versions that one turn of the loop frees, at a microsecond each: everybody waits meanwhile, so few;
+# and the more, the more there are to free, since a busy loop takes few turns.
 _TRIM_VERSIONS = 500
 _TRIM_VERSIONS_MAX = 4000
 # Names that it puts in order, at half a microsecond each.

@@ -25,9 +25,9 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
+from quorate.engines.embedded.freeing import free_before
 from quorate.engines.embedded.leases import LeaseTable
 from quorate.engines.embedded.matching import compares, has_filters, passes, without_value
-from quorate.engines.embedded.freeing import free_before
 from quorate.engines.embedded.pasts import keep, version_at
 from quorate.engines.embedded.records import Record, SortedRecords, key_of
 from quorate.engines.embedded.revision_log import Changes, RevisionLog

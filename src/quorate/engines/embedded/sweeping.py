@@ -30,7 +30,17 @@ class Sweep:
     later: those of them that were written after the stretch, once it is begun.
     """
 
-    __slots__ = ("_at", "_left", "_revisions", "after", "buried", "is_begun", "later", "newest", "until")
+    __slots__ = (
+        "_at",
+        "_left",
+        "_revisions",
+        "after",
+        "buried",
+        "is_begun",
+        "later",
+        "newest",
+        "until",
+    )
 
     def __init__(self, after: int, until: int, newest: list[KeyValue]) -> None:
         self.after = after

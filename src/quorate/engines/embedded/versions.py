@@ -50,8 +50,8 @@ def sorted_out(
 ) -> tuple[list[KeyValue], list[KeyValue], list[KeyValue]]:
     """Those that were written up to a revision and exist, the deletions until then, and the later ones.
 
-    (A thread that does this gives the interpreter lock up when the loop asks for it.  Compiled it did not:
-    the loop stood still for 4 ms, for 16,000 of them.)
+    (A thread that does this gives the interpreter lock up when the loop asks for it.  Compiled it did
+    not, and the loop stood still: for some 4 ms with 16,000 of them.)
     """
     there: list[KeyValue] = []
     deletions: list[KeyValue] = []

@@ -345,7 +345,7 @@ class UnaryCall(_Handled):
         prompt, waiting = self.method.prompt, self.method.waiting
         if waiting is not None:
             try:
-                self._give_up = waiting(self.method.request.decode(payload), self._done)
+                self._give_up = waiting(self.method.request.decode(payload), self._done, self._ahead)
             except Exception as error:  # noqa: BLE001 (as below)
                 self.fail(error)
             return

@@ -70,7 +70,7 @@ class Unary(Generic[RequestT, ResponseT]):
     prompt: Callable[[RequestT, Done, Ahead | None], bool] | None = None
     # For what may take any time: calls back like `prompt`, later, and returns what gives it up.  It is
     # ended at once when the server stops, as a stream is.
-    waiting: Callable[[RequestT, Done], Callable[[], None]] | None = None
+    waiting: Callable[[RequestT, Done, Ahead | None], Callable[[], None]] | None = None
     quick: Callable[[bytes, Done, Ahead | None], bool] | None = None
     # Whether a store is told that a write is coming (`RepliesAhead.expect`) before the request is read.
     writes: bool = False

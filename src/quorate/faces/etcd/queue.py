@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 from quorate.faces.etcd.header import Headers
-from quorate.faces.etcd.methods import Done, Method, Send, Streaming, Unary
+from quorate.faces.etcd.methods import Ahead, Done, Method, Send, Streaming, Unary
 from quorate.store import contention
 from quorate.store.api import Store, TellsQueues
 from quorate.store.model import Revision
+from quorate.store.replies import Reply
 from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
 __all__ = ["QueueService"]
@@ -36,7 +37,7 @@ class QueueService:
             return [Unary(WAIT_FIRST, *messages, self._wait, waiting=self._begin)]
         return [Streaming(WAIT_FIRST, *messages, self._stream, client_streams=False)]
 
-    def _begin(self, request: WaitFirstRequest, done: Done) -> Callable[[], None]:
+    def _begin(self, request: WaitFirstRequest, done: Done, ahead: Ahead | None) -> Callable[[], None]:
         def told(seen: Revision | None, error: BaseException | None) -> None:
             if error is not None:
                 done(None, error)
@@ -45,8 +46,11 @@ class QueueService:
             else:
                 done(self._headers.encoded(seen), None)  # which is all there is to it
 
+        def make_reply(seen: Revision) -> Reply | None:
+            return None if ahead is None else ahead(self._headers.encoded(seen))
+
         assert self._telling is not None
-        return self._telling.when_oldest(request.name, request.key, request.token, told)
+        return self._telling.when_oldest(request.name, request.key, request.token, told, make_reply)
 
     async def _stream(
         self, requests: AsyncIterator[WaitFirstRequest], send: Send[WaitFirstResponse]

@@ -13,11 +13,14 @@ import pytest
 
 from quorate.client.channel import Channel, ChannelOptions, connect
 from quorate.client.losses import CallLost
+from quorate.client.translate import txn_payload
 from quorate.client.urls import Address
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.opening import open_embedded
 from quorate.faces.etcd.header import Identity
 from quorate.faces.etcd.server import Face, serve_etcd
+from quorate.store import contention
+from quorate.store.contention import Place, leaving
 from quorate.wire.etcd.rpc import (
     Compare,
     CompareResult,
@@ -27,10 +30,12 @@ from quorate.wire.etcd.rpc import (
     RangeRequest,
     RangeResponse,
     RequestOp,
+    ResponseHeader,
     TxnRequest,
     TxnResponse,
 )
 from quorate.wire.grpc import GrpcError, StatusCode
+from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 from tests.support.failing_disk import break_disk
 from tests.support.held_disk import HeldDisk
 
@@ -203,3 +208,118 @@ async def test_many_clients_get_their_own_answers(served: Served) -> None:
     revisions = await asyncio.gather(*map(write, range(8)))
     assert sorted(itertools.chain(*revisions)) == list(range(2, 802))
     assert all(each == sorted(each) for each in revisions)
+
+
+# -- who waits for the front of a queue is told with the sync of what another one did
+
+
+QUEUE = b"jobs/nightly"
+
+
+async def places(served: Served, count: int) -> list[Place]:
+    lease = [(await served.store.grant(3600)).id for _ in range(count)]
+    return [await contention.join(served.store, QUEUE, id) for id in lease]
+
+
+async def wait_first(channel: Channel, place: Place) -> int:
+    request = WaitFirstRequest(name=QUEUE, key=place.key, token=place.token).encode()
+    deadline = asyncio.get_running_loop().time() + 60
+    answer = await channel.unary(WAIT_FIRST, request, timeout_s=30.0, deadline=deadline)
+    response = WaitFirstResponse.decode(answer)
+    assert response.header is not None
+    assert not response.is_gone
+    assert response.encode() == answer
+    return response.header.revision
+
+
+async def leave(channel: Channel, place: Place) -> int:
+    deadline = asyncio.get_running_loop().time() + 60
+    answer = await channel.unary(TXN, txn_payload(leaving(place)), timeout_s=30.0, deadline=deadline)
+    header = TxnResponse.decode(answer).header
+    assert header is not None
+    return header.revision
+
+
+async def waiting(served: Served, channel: Channel, place: Place) -> asyncio.Task[int]:
+    """A wait that the store knows of."""
+    before = served.store.statistics().watchers_count
+    task = asyncio.create_task(wait_first(channel, place))
+    await until(lambda: served.store.statistics().watchers_count == before + 1)
+    return task
+
+
+async def test_who_waits_is_told_with_the_sync_of_the_release(served: Served) -> None:
+    async with served.connected() as holder, served.connected() as waiter:
+        first, second = await places(served, 2)
+        told = await waiting(served, waiter, second)
+        await put(holder, b"before")
+        served.disk.hold()
+        left = asyncio.create_task(leave(holder, first))
+        await until(lambda: served.disk.begun)
+        reply = served.disk.begun[0].reply
+        assert reply is not None
+        assert not told.done()
+        served.disk.release()
+        revision = await asyncio.wait_for(told, _SOON_S)
+        assert revision == await asyncio.wait_for(left, _SOON_S)
+        # It was the reply of the one who waited, and not of the one who left.
+        header = ResponseHeader(cluster_id=1, member_id=2, revision=revision, raft_term=2)
+        message = WaitFirstResponse(header=header).encode()
+        assert b"\0" + len(message).to_bytes(4, "big") + message in reply.data
+
+
+async def test_whoever_has_been_told_finds_the_release_done(served: Served) -> None:
+    async with served.connected() as holder, served.connected() as waiter:
+        for _ in range(100):
+            first, second = await places(served, 2)
+            told = await waiting(served, waiter, second)
+            await put(holder, b"before")
+            left = asyncio.create_task(leave(holder, first))
+            revision = await asyncio.wait_for(told, _SOON_S)
+            assert await get(waiter) == b"before"
+            assert served.store.statistics().durable_revision >= revision
+            assert await asyncio.wait_for(left, _SOON_S) == revision
+            assert await leave(waiter, second) == revision + 1
+
+
+async def test_one_who_asks_while_the_release_is_on_its_way_is_not_told_early(served: Served) -> None:
+    async with served.connected() as holder, served.connected() as waiter:
+        first, second = await places(served, 2)
+        told = await waiting(served, waiter, second)
+        await put(holder, b"before")
+        served.disk.hold()
+        left = asyncio.create_task(leave(holder, first))
+        await until(lambda: served.disk.begun)
+        again = await waiting(served, waiter, second)  # as after a lost connection
+        assert await get(waiter) == b"before"
+        assert not told.done()
+        assert not again.done()
+        served.disk.release()
+        revision = await asyncio.wait_for(left, _SOON_S)
+        assert await asyncio.wait_for(told, _SOON_S) == revision
+        assert await asyncio.wait_for(again, _SOON_S) == revision
+
+
+async def test_nobody_is_told_of_a_release_that_another_one_stands_before(served: Served) -> None:
+    async with served.connected() as holder, served.connected() as waiter:
+        first, second, third = await places(served, 3)
+        told = await waiting(served, waiter, third)
+        await put(holder, b"before")
+        assert await leave(holder, second)  # whom it watched: the first is still there
+        assert await get(waiter) == b"before"
+        assert not told.done()
+        revision = await leave(holder, first)
+        assert await asyncio.wait_for(told, _SOON_S) == revision
+
+
+async def test_nobody_is_told_of_a_release_that_the_disk_has_not_taken(served: Served) -> None:
+    async with served.connected() as holder, served.connected() as waiter:
+        first, second = await places(served, 2)
+        told = await waiting(served, waiter, second)
+        await put(holder, b"before")
+        break_disk(served.store)
+        with pytest.raises(GrpcError):
+            await leave(holder, first)
+        assert await get(waiter) == b"before"
+        assert not told.done()
+        told.cancel()
