@@ -17,7 +17,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 
-from quorate.engines.embedded.versions import by_revision, newer_of, old_of, sorted_out
+from quorate.engines.embedded.versions import (
+    by_revision,
+    newer_of,
+    old_of,
+    revisions_of,
+    sorted_out,
+)
 from quorate.store.model import KeyValue
 
 __all__ = ["Sweep", "Unswept"]
@@ -62,7 +68,7 @@ class Sweep:
     def keep_too(self, versions: list[KeyValue]) -> None:
         """Keep these as well; the last word on what is left."""
         self._left = by_revision(self._left + versions)
-        self._revisions = [kv.mod_revision for kv in self._left]
+        self._revisions = revisions_of(self._left)
 
     def left_until(self, revision: int) -> Sequence[KeyValue]:
         """What is left up to this revision, and was not taken before."""

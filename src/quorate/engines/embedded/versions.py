@@ -21,6 +21,7 @@ __all__ = [
     "newer_of",
     "newest_by_key",
     "old_of",
+    "revisions_of",
     "sorted_out",
 ]
 
@@ -64,6 +65,10 @@ def sorted_out(
         else:
             deletions.append(kv)
     return there, deletions, later
+
+
+def revisions_of(kvs: Iterable[KeyValue]) -> list[int]:
+    return list(map(_mod_revision, kvs))
 
 
 def by_revision(kvs: Iterable[KeyValue]) -> list[KeyValue]:
