@@ -9,16 +9,9 @@ from quorate.engines.embedded.freeing import free_before
 from quorate.engines.embedded.pasts import keep
 from quorate.engines.embedded.record import Record
 from quorate.store.model import KeyValue
+from tests.unit.embedded.test_pasts import deletion, version
 
 HORIZON = 100
-
-
-def version(revision: int) -> KeyValue:
-    return KeyValue(b"k", b"v", 1, revision, revision)
-
-
-def deletion(revision: int) -> KeyValue:
-    return KeyValue(b"k", b"", 0, revision, 0)
 
 
 @given(

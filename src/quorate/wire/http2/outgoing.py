@@ -194,31 +194,13 @@ class Outgoing:
         stream = self._streams.get(stream_id)
         if stream is None or stream.send_ended:
             return False
-        size = len(body)
-        frame_max = self._send_frame_max
-        if (
-            size > self._send_window
-            or size > stream.send_window
-            or size > frame_max
-            or len(head) > frame_max
-            or len(trailers) > frame_max
-            or stream.pending
-            or self._resize_due
-        ):
+        piece = self._one_piece(stream, head, body, trailers)
+        if piece is None:
             self.send_headers(stream_id, head)
             self.send_data(stream_id, body)
             return self.send_headers(stream_id, trailers, end_stream=True)
-        self._work += 1
-        self._send_window -= size  # the stream's own is of no interest any more
-        self._out += (
-            _pack_head(len(head) << 8 | _HEADERS, _END_HEADERS, stream_id),
-            head,
-            _pack_head(size << 8, 0, stream_id),
-            body,
-            _pack_head(len(trailers) << 8 | _HEADERS, _END_HEADERS | _END_STREAM, stream_id),
-            trailers,
-        )
-        self._end_sent(stream)
+        self._out += piece
+        self.response_sent(stream_id, len(body))
         return True
 
     def response(self, stream_id: int, head: bytes, body: bytes, trailers: bytes) -> bytes | None:
@@ -228,11 +210,17 @@ class Outgoing:
         `response_sent`, and until it is clear whether they are, keeps the window for them by `reserve`.
         """
         stream = self._streams.get(stream_id)
+        if stream is None or stream.send_ended:
+            return None
+        piece = self._one_piece(stream, head, body, trailers)
+        return None if piece is None else b"".join(piece)
+
+    def _one_piece(
+        self, stream: Stream, head: bytes, body: bytes, trailers: bytes
+    ) -> list[bytes] | None:
         size, frame_max = len(body), self._send_frame_max
         if (
-            stream is None
-            or stream.send_ended
-            or size > self._send_window
+            size > self._send_window
             or size > stream.send_window
             or size > frame_max
             or len(head) > frame_max
@@ -241,16 +229,14 @@ class Outgoing:
             or self._resize_due
         ):
             return None
-        return b"".join(
-            (
-                _pack_head(len(head) << 8 | _HEADERS, _END_HEADERS, stream_id),
-                head,
-                _pack_head(size << 8, 0, stream_id),
-                body,
-                _pack_head(len(trailers) << 8 | _HEADERS, _END_HEADERS | _END_STREAM, stream_id),
-                trailers,
-            )
-        )
+        return [
+            _pack_head(len(head) << 8 | _HEADERS, _END_HEADERS, stream.id),
+            head,
+            _pack_head(size << 8, 0, stream.id),
+            body,
+            _pack_head(len(trailers) << 8 | _HEADERS, _END_HEADERS | _END_STREAM, stream.id),
+            trailers,
+        ]
 
     def reserve(self, size: int) -> None:
         """Keep so much of the connection's window from others; less than nothing gives it back."""
@@ -259,7 +245,7 @@ class Outgoing:
     def response_sent(self, stream_id: int, size: int) -> None:
         """A `response` with a body of that size was sent."""
         self._work += 1
-        self._send_window -= size
+        self._send_window -= size  # the stream's own is of no interest any more
         stream = self._streams.get(stream_id)
         if stream is not None:  # or it was reset meanwhile
             self._end_sent(stream)

@@ -248,14 +248,22 @@ async def waiting(served: Served, channel: Channel, place: Place) -> asyncio.Tas
     return task
 
 
+async def released(
+    served: Served, holder: Channel, waiter: Channel
+) -> tuple[Place, asyncio.Task[int], asyncio.Task[int]]:
+    """Somebody waits, and what it waits for is on its way to the disk, which is held."""
+    first, second = await places(served, 2)
+    told = await waiting(served, waiter, second)
+    await put(holder, b"before")  # from now on there seems to be one writer
+    served.disk.hold()
+    left = asyncio.create_task(leave(holder, first))
+    await until(lambda: served.disk.begun)
+    return second, told, left
+
+
 async def test_who_waits_is_told_with_the_sync_of_the_release(served: Served) -> None:
     async with served.connected() as holder, served.connected() as waiter:
-        first, second = await places(served, 2)
-        told = await waiting(served, waiter, second)
-        await put(holder, b"before")
-        served.disk.hold()
-        left = asyncio.create_task(leave(holder, first))
-        await until(lambda: served.disk.begun)
+        _, told, left = await released(served, holder, waiter)
         reply = served.disk.begun[0].reply
         assert reply is not None
         assert not told.done()
@@ -284,12 +292,7 @@ async def test_whoever_has_been_told_finds_the_release_done(served: Served) -> N
 
 async def test_one_who_asks_while_the_release_is_on_its_way_is_not_told_early(served: Served) -> None:
     async with served.connected() as holder, served.connected() as waiter:
-        first, second = await places(served, 2)
-        told = await waiting(served, waiter, second)
-        await put(holder, b"before")
-        served.disk.hold()
-        left = asyncio.create_task(leave(holder, first))
-        await until(lambda: served.disk.begun)
+        second, told, left = await released(served, holder, waiter)
         again = await waiting(served, waiter, second)  # as after a lost connection
         assert await get(waiter) == b"before"
         assert not told.done()
