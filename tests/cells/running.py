@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -33,6 +35,8 @@ from tests.cells.truth import PREFIX, Truth
 from tests.checkers.history import Verdict
 
 __all__ = ["Report", "run_schedule"]
+
+T = TypeVar("T")
 
 _RESUMES_S_MAX = 30.0
 _AGAIN_S = 0.1
@@ -142,22 +146,29 @@ async def _observing(cell: Cell) -> AsyncIterator[dict[str, float]]:
             await asyncio.wait([observing])
 
 
-async def _write_end(cell: Cell) -> int:
-    """A change that every watcher of everything sees last; asked for again, since it does no harm."""
-    host = next(iter(cell.hosts.values()))
-    async with asyncio.timeout(_RESUMES_S_MAX), open_remote(Target((host.store_address,))) as store:
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Ask again for a while what does no harm: etcd may elect a leader at any time, also at the end."""
+    async with asyncio.timeout(_RESUMES_S_MAX):
         while True:
             try:
-                return (await store.put(b"end")).revision
+                return await ask()
             except (Unavailable, Indeterminate):
                 await asyncio.sleep(_AGAIN_S)
+
+
+async def _write_end(cell: Cell) -> int:
+    """A change that every watcher of everything sees last."""
+    host = next(iter(cell.hosts.values()))
+    async with open_remote(Target((host.store_address,))) as store:
+        return (await _patiently(lambda: store.put(b"end"))).revision
 
 
 async def _final_sets(host: Host) -> dict[str, list[bytes]]:
     """The sets as this host tells them."""
     async with open_remote(Target((host.store_address,))) as store:
-        plain = await store.range(KeyRange.prefix(b"s/"))
-        znodes = await store.range(KeyRange.prefix(_ZNODES + b"/set/"), keys_only=True)
+        plain = await _patiently(lambda: store.range(KeyRange.prefix(b"s/")))
+        sets = KeyRange.prefix(_ZNODES + b"/set/")
+        znodes = await _patiently(lambda: store.range(sets, keys_only=True))
     return {
         "s/": [kv.value for kv in plain.kvs],
         "/set": [kv.key.removeprefix(_ZNODES + b"/set/") for kv in znodes.kvs],
@@ -170,14 +181,20 @@ async def _digests(cell: Cell, at: int) -> dict[str, str]:
     prefix = b"" if cell.setup.plain else PREFIX
     keys = KeyRange.prefix(prefix) if prefix else KeyRange.everything()
     for name, host in cell.hosts.items():
-        async with open_remote(Target((host.member_address,))) as member:
-            contents = await member.range(keys, at=at)
-            digest = Digest()
-            digest.update(
-                msgspec.structs.replace(kv, key=kv.key.removeprefix(prefix)) for kv in contents.kvs
-            )
-            found[f"{name}-etcd"] = digest.hexdigest()
+        found[f"{name}-etcd"] = await _patiently(partial(_member_digest, host, keys, prefix, at))
         if host.node is not None:
-            async with open_remote(Target((host.store_address,))) as node:
-                found[f"{name}-node"] = (await node.hash(at=at)).digest
+            found[f"{name}-node"] = await _patiently(partial(_node_digest, host, at))
     return found
+
+
+async def _member_digest(host: Host, keys: KeyRange, prefix: bytes, at: int) -> str:
+    async with open_remote(Target((host.member_address,))) as member:
+        contents = await member.range(keys, at=at)
+    digest = Digest()
+    digest.update(msgspec.structs.replace(kv, key=kv.key.removeprefix(prefix)) for kv in contents.kvs)
+    return digest.hexdigest()
+
+
+async def _node_digest(host: Host, at: int) -> str:
+    async with open_remote(Target((host.store_address,))) as node:
+        return (await node.hash(at=at)).digest
