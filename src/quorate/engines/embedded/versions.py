@@ -51,8 +51,8 @@ def sorted_out(
 ) -> tuple[list[KeyValue], list[KeyValue], list[KeyValue]]:
     """Those that were written up to a revision and exist, the deletions until then, and the later ones.
 
-    (A thread that does this gives the interpreter lock up when the loop asks for it.  Compiled it did
-    not, and the loop stood still: for some 4 ms with 16,000 of them.)
+    (A thread that does this gives the interpreter lock up when the loop asks for it.  Compiled it would
+    not, and the loop would stand still until all of them are gone through.)
     """
     there: list[KeyValue] = []
     deletions: list[KeyValue] = []
