@@ -24,8 +24,9 @@ import psutil
 
 from bench.cell_bystander import bystander
 from bench.launching import Launched, launched
-from bench.servers import FirstSession, etcd_program, free_ports, is_healthy, zookeeper_command
+from bench.servers import FirstSession, etcd_program, is_healthy, zookeeper_command
 from bench.spending import Meter, meter
+from tests.support.ports import free_ports
 
 __all__ = ["NODES", "System", "serve_cell", "serve_ensemble", "serve_etcds"]
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +17,12 @@ import psutil
 
 from bench.launching import launched
 from bench.zookeeper_frames import Session
+from tests.support.ports import free_ports
 
 __all__ = [
     "FirstSession",
     "Server",
     "etcd_program",
-    "free_ports",
     "is_healthy",
     "serve_etcd",
     "serve_quorate",
@@ -200,12 +200,3 @@ class FirstSession:
                 other.socket.close()
             return True
         return False
-
-
-def free_ports(number: int) -> list[int]:
-    """So many ports of this machine that nobody listens on, all different."""
-    with ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]

@@ -1,4 +1,4 @@
-"""Ports for servers that tests start: nobody else's now, nor while the server is down for a while.
+"""Ports for servers that tests and benchmarks start: nobody else's now, nor while the server is down.
 
 Tests run in several processes at once.  Asking the system for a free port and giving it to a server a
 moment later lets two of them have the same one: then one server does not start, and what is asked of it
