@@ -26,7 +26,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "native": (),
     "directories": (),
     "store.model": (),
-    "store.following": ("store.model", "native"),
+    "store.following": ("store.model", "store.replies", "native"),
     "store.replies": (),
     "store.api": ("store.model", "store.following", "store.replies", "errors"),
     "store": ("errors", "native"),

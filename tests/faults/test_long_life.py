@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.engine import EmbeddedStore
 from quorate.engines.embedded.jobs import Done, GiveBack, Job, Sweep
 from quorate.engines.embedded.journal import Journal
@@ -17,6 +18,7 @@ from quorate.engines.embedded.writer import JournalWriter
 from quorate.engines.opening import open_embedded
 from quorate.errors import NoSpace
 from quorate.store.model import Alarm, Delete, KeyRange, Put, Txn
+from quorate.store.replies import Reply
 from quorate.store.rules import Limits
 from tests.faults.judge import EVERYTHING, KEEP_ALL
 from tests.faults.scale import rounds
@@ -102,13 +104,17 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             failed: Callable[[BaseException], None],
         ) -> None:
             super().__init__(journal, loop, failed=failed)
-            submit = self.submit
+            submit, commit = self.submit, self.commit
 
             def noted(job: Job, done: Done) -> None:
-                given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "commit"))
+                given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "other"))
                 submit(job, done)
 
-            self.submit = noted  # type: ignore[assignment]
+            def noted_commit(batch: Batch, done: Done, replies: list[Reply]) -> None:
+                given.append("commit")
+                commit(batch, done, replies)
+
+            self.submit, self.commit = noted, noted_commit  # type: ignore[assignment]
 
     monkeypatch.setattr("quorate.engines.opening.JournalWriter", NotingWriter)
     return given

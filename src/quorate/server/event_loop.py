@@ -1,10 +1,11 @@
 """What Quorate runs on: uvloop where there is one, and a garbage collector that is kept short.
 
-Nearly all there is in a server by the hundred thousand (versions, records, znodes, short histories) is
-nothing to Python's garbage collector: see `record`, `pasts` and `native`.  What is left to it:
+Nearly all there is in a server by the hundred thousand (versions, what a revision wrote, records,
+znodes, short histories) is nothing to Python's garbage collector: see `record`, `pasts`, `untracking`
+and `native`.  What is left to it:
 
-    the young    so many new objects, mostly what a revision wrote: 5,000 take 1 to 3 ms of the loop,
-                 on a busy machine up to 12.  (20,000 took 8 to 30.)
+    the young    so many new objects: where 5,000 are there to be looked at, 1 to 3 ms of the loop, on a
+                 busy machine up to 12.  (20,000 took 8 to 30.)
     the middle   what survived two collections of the young.  Soon, because a container is looked at as
                  a whole, and the children of one znode, say, are few yet: later it was 50 ms.
     everything   when what survived has grown by a quarter, and after 20,000,000 more objects than

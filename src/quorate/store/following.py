@@ -7,11 +7,13 @@ asked for each attribute by its name, which takes ten times as long as a class t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from quorate.native import mypyc_attr
 from quorate.store.model import Txn, TxnResult
+from quorate.store.replies import Reply
 
-__all__ = ["Following", "KeyWrite", "OnFailed"]
+__all__ = ["NOT_REPLYING", "Following", "KeyWrite", "OnFailed", "Written"]
 
 # Told the revision of a write that will never be known to be durable, and why.
 OnFailed = Callable[[int, BaseException], None]
@@ -25,6 +27,23 @@ class KeyWrite:
 
     def __init__(self, key: bytes, value: bytes | None, lease: int = 0) -> None:
         self.key, self.value, self.lease = key, value, lease
+
+
+class Written:
+    """Whoever is asked, for each write, how it would be answered.
+
+    (A class and not a function: a method that is handed over is made for that and called by its name.)
+    """
+
+    __slots__ = ()
+
+    def reply(self, revision: int) -> Reply | None:
+        """What may be sent, by another thread, in the moment in which this revision is durable."""
+        del revision
+        return None
+
+
+NOT_REPLYING: Final = Written()
 
 
 class Following:
@@ -49,11 +68,15 @@ class Following:
         """
         raise NotImplementedError
 
-    def write(self, writes: tuple[KeyWrite, ...], on_failed: OnFailed) -> int:
+    def write(
+        self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, written: Written = NOT_REPLYING
+    ) -> int:
         """`take` without a condition, for keys of the follower, each once: the caller vouches for that.
 
         Returns the revision; there is one, as something is put or a key that exists is deleted.  When
         it is durable the follower is told so with `Follower.wrote`, and remembers itself what it was.
+        Before this returns, `written` may be asked for a reply.  That is sent by another thread, or not
+        at all; the follower is told all the same, and takes the reply back then.
         """
         raise NotImplementedError
 

@@ -9,9 +9,17 @@ Apart from `api`, and compiled, since every write of a lone client makes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
-__all__ = ["Reply"]
+__all__ = ["Reply", "Sending"]
+
+
+class Sending(Protocol):
+    """Whatever may be sending it."""
+
+    def take_back(self) -> int:
+        """End that; how many bytes were sent."""
+        ...
 
 
 class Reply:
@@ -21,24 +29,22 @@ class Reply:
     descriptor must not be closed.
     """
 
-    __slots__ = ("_take_back", "data", "descriptor", "is_over", "sent_bytes")
+    __slots__ = ("_sending", "data", "descriptor", "is_over", "sent_bytes")
 
     def __init__(self, descriptor: int, data: bytes) -> None:
         self.descriptor, self.data = descriptor, data
         self.sent_bytes = 0
         self.is_over = False  # it is not to be sent any more, by others
-        self._take_back: Callable[[], int] | None = None
+        self._sending: Sending | None = None
 
-    def handed_over(self, take_back: Callable[[], int]) -> None:
-        """Another thread may send it from now on; `take_back` ends that, and tells what it has sent."""
-        self._take_back = take_back
-
-    def over(self, sent_bytes: int) -> None:
-        """The other thread is done with it."""
-        self._take_back, self.sent_bytes = None, sent_bytes
-        self.is_over = True
+    def handed_over(self, sending: Sending) -> None:
+        """Another thread may send it from now on."""
+        self._sending = sending
 
     def take_back(self) -> None:
         """From now on it is not sent, except for `sent_bytes` of it, which were."""
         if not self.is_over:
-            self.over(0 if self._take_back is None else self._take_back())
+            self.is_over = True
+            sending, self._sending = self._sending, None
+            if sending is not None:
+                self.sent_bytes = sending.take_back()

@@ -15,11 +15,11 @@ HORIZON = 100
 
 
 @given(
-    count=st.integers(1, 12),
-    at=st.integers(1, 12),
+    count=st.integers(1, 12) | st.integers(120, 200),
+    at=st.integers(1, 12) | st.integers(100, 200),
     is_deletion=st.booleans(),
     lives=st.booleans(),
-    horizon=st.integers(1, 13),
+    horizon=st.integers(1, 13) | st.integers(100, 201),
 )
 def test_what_is_freed_and_what_stays_is_the_whole_past(
     count: int, at: int, is_deletion: bool, lives: bool, horizon: int

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,16 +30,27 @@ class _Disk:
     def __init__(self) -> None:
         self.begun: list[_Sync] = []
 
-    def file_sync(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> _Sync:
-        return _Sync(self, file, on_synced)
+    def syncs(self, loop: asyncio.AbstractEventLoop) -> _Syncs:
+        return _Syncs(self)
+
+
+class _Syncs:
+    sends_replies = True
+
+    def __init__(self, disk: _Disk) -> None:
+        self._disk = disk
+
+    def make(self, file: int, on_synced: OnSynced) -> _Sync:
+        return _Sync(self._disk, file, on_synced)
 
 
 class _Sync:
     def __init__(self, disk: _Disk, file: int, on_synced: OnSynced) -> None:
         self._disk, self._file, self._on_synced = disk, file, on_synced
-        self.reply: Reply | None = None
+        self.replies: list[Reply] = []
 
-    def begin(self, data: bytes, offset: int, /) -> None:
+    def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
+        self.replies = list(replies)
         os.pwrite(self._file, data, offset)
         self._disk.begun.append(self)
 
@@ -51,7 +62,7 @@ class _Sync:
         pass
 
     def attach(self, reply: Reply) -> None:
-        self.reply = reply
+        self.replies.append(reply)
 
     def catch_up(self) -> None:
         pass
@@ -72,11 +83,11 @@ class _Commits:
         self._is_closed = False
         self.jobs = JournalJobs(self._journal, asyncio.get_running_loop(), failed=self.errors.append)
 
-    def submit(self, number: int, *, size: int = 10) -> None:
+    def submit(self, number: int, *, size: int = 10, replies: Sequence[Reply] = ()) -> None:
         batch = Batch()
         batch.changes.append((KeyValue(b"k", b"v" * size, number, number, 1),))
         batch.put_bytes = size
-        self.jobs.submit(batch, self._teller(number))
+        self.jobs.commit(batch, self._teller(number), list(replies))
 
     def _teller(self, number: int) -> Callable[[BaseException | None, object], None]:
         def done(error: BaseException | None, _: object) -> None:
@@ -110,7 +121,7 @@ class _Commits:
 @pytest.fixture
 async def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Commits]:
     disk = _Disk()
-    monkeypatch.setattr("quorate.engines.embedded.jobs.file_sync", disk.file_sync)
+    monkeypatch.setattr("quorate.engines.embedded.jobs.FileSyncs", disk.syncs)
     monkeypatch.setattr(log_length, "HALF_BYTES", 1000)
     commits = _Commits(tmp_path / "q.db", disk)
     yield commits
@@ -132,23 +143,67 @@ async def test_two_are_under_way_and_told_of_in_their_order(commits: _Commits) -
     first, second = commits.disk.begun
     second.end()
     assert commits.told == []  # it is on disk, and what it builds on is not
-    assert commits.has_room()
-    commits.submit(4)
     first.end()
     assert commits.told == [2, 3]
+    assert commits.has_room()
+    commits.submit(4)
     commits.disk.begun[0].end()
     assert commits.told == [2, 3, 4]
 
 
-async def test_a_reply_is_attached_only_where_nothing_is_under_way_before(commits: _Commits) -> None:
-    first, second = Reply(-1, b"first"), Reply(-1, b"second")
-    commits.submit(2)
-    commits.jobs.attach(first)
-    commits.submit(3)
-    commits.jobs.attach(second)  # it would leave with the sync of a commit that may come to nothing
-    assert [sync.reply for sync in commits.disk.begun] == [first, None]
-    for sync in list(commits.disk.begun):
+async def test_behind_a_slow_one_only_as_many_are_taken_as_there_are_threads(
+    commits: _Commits,
+) -> None:
+    """Not one after the other on the thread that is free: what is unacknowledged is bounded."""
+    number = 2
+    for _ in range(10):
+        taken = 0
+        while commits.has_room() and taken < 10:
+            commits.submit(number)
+            number, taken = number + 1, taken + 1
+            for sync in commits.disk.begun[1:]:
+                sync.end()
+        assert taken == 2
+        assert commits.told == list(range(2, number - 2))
+        (slow,) = commits.disk.begun
+        slow.end()
+        assert commits.told == list(range(2, number))
+
+
+async def test_replies_go_with_the_sync_of_their_own_commit(commits: _Commits) -> None:
+    replies = [Reply(-1, b"%d" % number) for number in range(5)]
+    commits.submit(2, replies=replies[:2])
+    commits.jobs.attach(replies[2])
+    commits.submit(3, replies=replies[3:4])
+    commits.jobs.attach(replies[4])
+    first, second = commits.disk.begun
+    assert first.replies == replies[:3]
+    assert second.replies == replies[3:]
+    first.end()
+    second.end()
+
+
+async def test_what_waits_for_room_in_the_log_has_its_replies_with_it(commits: _Commits) -> None:
+    answered: list[bytes] = []
+    for number in range(2, 12):
+        commits.submit(number, size=400, replies=[Reply(-1, b"%d" % number)])  # two in a half
+        async with asyncio.timeout(_SOON_S):
+            while not commits.disk.begun:  # noqa: ASYNC110 (the worker does not tell us)
+                await asyncio.sleep(0.001)
+        (sync,) = commits.disk.begun
+        answered += [reply.data for reply in sync.replies]
         sync.end()
+        await commits.wait_told(*range(2, number + 1))
+    assert answered == [b"%d" % number for number in range(2, 12)]
+
+
+async def test_a_commit_that_is_not_tried_takes_no_reply_with_it(commits: _Commits) -> None:
+    commits.submit(2)
+    commits.disk.begun[0].end(_LOST)
+    commits.submit(3, replies=[Reply(-1, b"lost")])
+    commits.jobs.attach(Reply(-1, b"lost as well"))
+    assert commits.disk.begun == []
+    await commits.wait_told(-2, -3)
 
 
 @pytest.mark.parametrize("first_ends_first", [True, False])

@@ -16,7 +16,7 @@ import pytest
 
 from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.journal import SLICE_S, Journal
-from quorate.engines.embedded.journal_file import set_meta, unreadable
+from quorate.engines.embedded.journal_file import FORMAT, set_meta, unreadable
 from quorate.engines.embedded.log_length import HALF_BYTES
 from quorate.engines.embedded.versions import VersionName
 from quorate.errors import DataUnreadable, StorageFailed
@@ -306,16 +306,17 @@ def test_the_commit_log_of_another_store_means_nothing(path: Path) -> None:
     again.close()
 
 
-def test_a_store_of_the_first_format_is_taken_over(path: Path) -> None:
+@pytest.mark.parametrize("format", [1, 2])
+def test_a_store_of_an_older_format_is_taken_over(path: Path, format: int) -> None:
     journal = Journal.open(path)
     commit(journal, (version(2),))
     journal.close()
-    db = sqlite3.connect(path)  # which had no commit log, and is otherwise the same
-    set_meta(db, "format", 1)
+    db = sqlite3.connect(path)  # which had no commit log, no rows of frames, and is otherwise the same
+    set_meta(db, "format", format)
     db.commit()
     db.close()
     journal = Journal.open(path)
-    assert (journal.meta("format"), contents(journal)) == (2, [version(2)])
+    assert (journal.meta("format"), contents(journal)) == (FORMAT, [version(2)])
     write(journal, batch_of((version(3),)))
     journal.abandon()
     journal = Journal.open(path)

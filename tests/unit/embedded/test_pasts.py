@@ -22,9 +22,9 @@ def deletion(revision: int) -> KeyValue:
 
 
 @given(
-    count=st.integers(0, 12),
-    deleted=st.sets(st.integers(1, 12)),
-    at=st.integers(0, 14),
+    count=st.integers(0, 12) | st.integers(100, 300),
+    deleted=st.sets(st.integers(1, 12) | st.integers(100, 300)),
+    at=st.integers(0, 14) | st.integers(95, 305),
     lives=st.booleans(),
 )
 def test_the_version_at_a_revision_is_the_last_until_then(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import random
@@ -10,13 +11,15 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quorate.compiled import is_compiled
-from quorate.engines.embedded.syncing import FileSync, NativeSync, OnSynced, ThreadSync, file_sync
+from quorate.engines.embedded.syncing import FileSync, FileSyncs, NativeSync, OnSynced, ThreadSync
 from quorate.store.replies import Reply
 
 _SOON_S = 10.0
@@ -99,6 +102,14 @@ async def test_a_write_is_whole_however_long(kind: Kind, file: int) -> None:
     sync.close()
 
 
+async def test_what_was_begun_is_done_when_it_is_closed(kind: Kind, file: int) -> None:
+    for number in range(100):
+        sync = kind(file, asyncio.get_running_loop(), lambda error: None)
+        sync.begin(b"%02d" % number, 0)
+        sync.close()
+        assert os.pread(file, 10, 0) == b"%02d" % number
+
+
 async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
     kind: Kind, file: int
 ) -> None:
@@ -121,33 +132,45 @@ def _threads_count(kind: Kind) -> int:
 
 
 async def test_what_is_compiled_is_used(file: int) -> None:
-    sync = file_sync(file, asyncio.get_running_loop(), lambda error: None)
-    assert isinstance(sync, NativeSync) == is_compiled()
+    syncs = FileSyncs(asyncio.get_running_loop())
+    sync = syncs.make(file, lambda error: None)
+    assert isinstance(sync, NativeSync) == is_compiled() == syncs.sends_replies
     sync.close()
 
 
-@pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
+@native
 def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
-    from quorate.engines.embedded._sync_thread import SyncThread
+    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
 
-    thread = SyncThread(file, file)
+    order = SyncOrder()
+    thread = SyncThread(file, file, order)
     with pytest.raises(RuntimeError, match="runs already"):
-        thread.__init__(file, file)  # type: ignore[misc]
-    thread.close()
-    with pytest.raises(RuntimeError, match="has ended"):
-        thread.begin(b"", 0)
-    for wrong in ((), (b"x",), ("x", 0), (b"x", "0")):
+        thread.__init__(file, file, order)  # type: ignore[misc]
+    wrongs: list[tuple[Any, ...]] = [(), (b"x",), ("x", 0), (b"x", "0"), (b"x", 0, [], 0)]
+    for wrong in (*wrongs, (b"x", 0, ()), (b"x", 0, [None])):
         with pytest.raises(TypeError):
             thread.begin(*wrong)
     with pytest.raises(TypeError):
-        SyncThread("file", file)  # type: ignore[arg-type]
+        thread.attach(None)  # type: ignore[arg-type]
+    thread.close()
+    with pytest.raises(RuntimeError, match="has ended"):
+        thread.begin(b"", 0)
+    sending = Sending(file, b"x")
+    assert not thread.attach(sending)
+    assert sending.take_back() == 0
+    with pytest.raises(RuntimeError, match="has its bytes already"):
+        sending.__init__(file, b"y")  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        SyncThread("file", file, order)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="SyncOrder"):
+        SyncThread(file, file, None)  # type: ignore[arg-type]
 
 
 _FORK = """
 import os, sys
-from quorate.engines.embedded._sync_thread import SyncThread
+from quorate.engines.embedded._sync_thread import SyncOrder, SyncThread
 
-thread = SyncThread(2, 2)
+thread = SyncThread(2, 2, SyncOrder())
 child = os.fork()
 if not child:
     try:
@@ -162,7 +185,7 @@ print(os.waitstatus_to_exitcode(status))
 """
 
 
-@pytest.mark.skipif(not is_compiled(), reason="it is not compiled")
+@native
 def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_has_not() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _FORK], capture_output=True, text=True, timeout=60, check=True
@@ -211,6 +234,7 @@ async def _synced(kind: Kind, file: int, reply: Reply) -> OSError | None:
     sync.begin(b"data", 0)
     sync.attach(reply)
     error = await asyncio.wait_for(told, _SOON_S)
+    reply.take_back()
     sync.close()
     return error
 
@@ -279,6 +303,7 @@ async def test_what_is_received_are_the_replies_that_were_not_taken_back(
             case 2:
                 sync.catch_up()
         assert await asyncio.wait_for(told.get(), _SOON_S) is None
+        reply.take_back()
         expected += reply.data[: reply.sent_bytes]
     sync.close()
     received = b""
@@ -296,15 +321,232 @@ async def test_whoever_has_seen_a_reply_finds_its_sync_told_of(
     told: asyncio.Queue[OSError | None] = asyncio.Queue()
     sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
     theirs.settimeout(_SOON_S)
-    seen = 0
-    while seen < 300:
-        sync.begin(b"data", 0)
-        sync.attach(Reply(ours.fileno(), b"!"))
-        if sync._reply is not None:  # or the sync was over by then
-            assert theirs.recv(1) == b"!"  # (the loop stands still meanwhile, so it was not told)
-            assert told.empty()
-            sync.catch_up()
-            assert told.qsize() == 1
-            seen += 1
-        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    for _ in range(300):
+        sync.begin(b"data", 0, [Reply(ours.fileno(), b"!")])
+        assert theirs.recv(1) == b"!"  # (the loop stands still meanwhile, so it was not told)
+        assert told.empty()
+        sync.catch_up()
+        assert told.qsize() == 1
+        assert told.get_nowait() is None
     sync.close()
+
+
+@pytest.fixture
+def many_ends() -> Iterator[list[tuple[socket.socket, socket.socket]]]:
+    with contextlib.ExitStack() as opened:
+        ends = [socket.socketpair() for _ in range(40)]
+        for ours, theirs in ends:
+            opened.enter_context(ours)
+            opened.enter_context(theirs)
+            theirs.setblocking(False)
+        yield ends
+
+
+@native
+async def test_all_replies_of_a_write_are_sent_and_each_once(
+    file: int, many_ends: list[tuple[socket.socket, socket.socket]]
+) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+    for number in range(50):
+        replies = [Reply(ours.fileno(), b"%d," % number) for ours, _ in many_ends]
+        sync.begin(b"data", 0, replies)
+        for _, theirs in many_ends:  # the loop stands still: nobody but the thread sends them
+            theirs.settimeout(_SOON_S)
+            assert theirs.recv(100) == b"%d," % number
+            theirs.setblocking(False)
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+        for reply in replies:
+            reply.take_back()
+        assert [reply.sent_bytes for reply in replies] == [len(reply.data) for reply in replies]
+    sync.close()
+    assert [_received(theirs) for _, theirs in many_ends] == [b""] * len(many_ends)
+
+
+@native
+async def test_a_reply_that_was_taken_back_before_it_left_is_not_sent(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+    early, late = Reply(ours.fileno(), b"early"), Reply(ours.fileno(), b"late")
+    early.take_back()
+    late.take_back()
+    sync.begin(b"data", 0, [early])
+    sync.attach(late)
+    assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    sync.close()
+    assert _received(theirs) == b""
+    assert early.sent_bytes == late.sent_bytes == 0
+
+
+# -- the order of several threads
+
+
+@native
+def test_what_is_synced_is_not_answered_before_what_was_begun_before_it(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
+
+    ours, theirs = ends
+    order = SyncOrder()
+    with _pipe() as (slow_reports, slow_end), _pipe() as (reports, end):
+        slow, quick = SyncThread(file, slow_end, order), SyncThread(file, end, order)
+        filled = _fill(slow_end)  # so that the slow one cannot report
+        slow.begin(b"1", 0, [Sending(ours.fileno(), b"1,"), Sending(ours.fileno(), b"2,")])
+        quick.begin(b"2", 1, [Sending(ours.fileno(), b"3,")])
+        assert os.read(reports, 4) == bytes(4)
+        assert quick.attach(Sending(ours.fileno(), b"4,"))
+        quick.begin(b"3", 2)
+        assert os.read(reports, 4) == bytes(4)  # it has done all that it does after the one before
+        assert _received(theirs) == b""
+        theirs.settimeout(_SOON_S)
+        assert _read_exactly(slow_reports, filled + 4)[filled:] == bytes(4)
+        received = b""
+        while len(received) < 8:
+            received += theirs.recv(100)
+        slow.close()
+        quick.close()
+        theirs.setblocking(False)
+        assert received + _received(theirs) == b"1,2,3,4,"
+
+
+@native
+@pytest.mark.parametrize("reads_report_first", [True, False])
+async def test_behind_a_write_that_failed_nothing_is_answered_whichever_ends_first(
+    file: int, ends: tuple[socket.socket, socket.socket], reads_report_first: bool
+) -> None:
+    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
+
+    ours, theirs = ends
+    read_only = os.open(os.devnull, os.O_RDONLY)
+    order = SyncOrder()
+    with _pipe() as (failing_reports, failing_end), _pipe() as (reports, end):
+        failing, thread = SyncThread(read_only, failing_end, order), SyncThread(file, end, order)
+        failing.begin(b"1", 0, [Sending(ours.fileno(), b"1,")])
+        if reads_report_first:
+            assert os.read(failing_reports, 4) != bytes(4)
+        begun = 1
+        with pytest.raises(RuntimeError, match="has failed"):
+            for number in range(2, 100):
+                thread.begin(b"data", 0, [Sending(ours.fileno(), b"%d," % number)])
+                begun = number
+                assert os.read(reports, 4) == bytes(4)
+                thread.told()
+        assert begun == 8  # it is bounded what is kept for them
+        failing.close()
+        thread.close()
+    os.close(read_only)
+    assert _received(theirs) == b""
+
+
+@native
+async def test_those_that_were_made_together_have_one_order(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    syncs = FileSyncs(asyncio.get_running_loop())
+    read_only = os.open(os.devnull, os.O_RDONLY)
+    failing = syncs.make(read_only, lambda error: None)
+    sync = syncs.make(file, lambda error: None)
+    failing.begin(b"lost", 0, [Reply(ours.fileno(), b"1,")])
+    sync.begin(b"data", 0, [Reply(ours.fileno(), b"2,")])
+    for each in (failing, sync):
+        assert isinstance(each, NativeSync)
+        deadline = time.monotonic() + _SOON_S
+        while each._thread.is_busy():
+            assert time.monotonic() < deadline
+        each.close()  # when it has sent what it had to; and the loop was told nothing
+    os.close(read_only)
+    assert _received(theirs) == b""
+
+
+@native
+async def test_of_two_threads_everything_is_received_that_was_not_taken_back(
+    tmp_path: Path, many_ends: list[tuple[socket.socket, socket.socket]]
+) -> None:
+    """Each reply once, and those of one socket in order, as long as one at a time is on its way."""
+    from quorate.engines.embedded._sync_thread import SyncOrder
+
+    order, loop = SyncOrder(), asyncio.get_running_loop()
+    synced: list[asyncio.Queue[OSError | None]] = [asyncio.Queue(), asyncio.Queue()]
+    files = [os.open(tmp_path / f"{number}", os.O_RDWR | os.O_CREAT) for number in range(2)]
+    syncs = [
+        NativeSync(file, loop, told.put_nowait, order) for file, told in zip(files, synced, strict=True)
+    ]
+    rng = random.Random(11)
+    waiting: dict[int, Reply] = {}
+    expected = [b""] * len(many_ends)
+    sent_whole = taken_back = 0
+
+    def settle(socket_number: int) -> None:
+        nonlocal sent_whole, taken_back
+        reply = waiting.pop(socket_number)
+        reply.take_back()
+        assert reply.sent_bytes in (0, len(reply.data))
+        sent_whole += reply.sent_bytes > 0
+        taken_back += reply.sent_bytes == 0
+        expected[socket_number] += reply.data[: reply.sent_bytes]
+
+    for frame in range(3000):
+        at = frame % 2
+        if frame >= 2:
+            assert await asyncio.wait_for(synced[at].get(), _SOON_S) is None
+        for socket_number in list(waiting):
+            if rng.random() < 0.5:
+                settle(socket_number)
+        replies = []
+        for socket_number in rng.sample(range(len(many_ends)), rng.randrange(8)):
+            if socket_number not in waiting:
+                data = b"%d.%d," % (frame, socket_number)
+                waiting[socket_number] = reply = Reply(many_ends[socket_number][0].fileno(), data)
+                replies.append(reply)
+        attached = replies.pop() if replies and rng.random() < 0.3 else None
+        syncs[at].begin(b"data", 0, replies)
+        if attached is not None:
+            syncs[at].attach(attached)
+        match rng.randrange(4):
+            case 0:
+                await asyncio.sleep(0)
+            case 1:
+                syncs[1 - at].catch_up()
+            case 2 if waiting:
+                settle(rng.choice(list(waiting)))
+    for told in synced:
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    for socket_number in list(waiting):
+        settle(socket_number)
+    for sync, file in zip(syncs, files, strict=True):
+        sync.close()
+        os.close(file)
+    assert [_received(theirs) for _, theirs in many_ends] == expected
+    assert sent_whole
+    assert taken_back
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    reading_end, writing_end = os.pipe()
+    yield reading_end, writing_end
+    os.close(reading_end)
+    os.close(writing_end)
+
+
+def _fill(pipe: int) -> int:
+    """How much went in."""
+    size = 0
+    os.set_blocking(pipe, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            size += os.write(pipe, b"." * 4096)
+    os.set_blocking(pipe, True)
+    return size
+
+
+def _read_exactly(pipe: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        data += os.read(pipe, size - len(data))
+    return data

@@ -1,5 +1,5 @@
 /* SyncThread: pwrite and fdatasync of one file, off the loop and without the interpreter lock; and, once
- * that is done, maybe a send.
+ * that is done, sends.
  *
  * A thread of Python's has to take the interpreter lock twice for a sync: to begin it and to tell of
  * its end.  A loop that is busy holds the lock, so every group commit waited until it had nothing else
@@ -7,10 +7,15 @@
  * writes four bytes into a pipe, which the loop reads from: 0, or the errno of a write or sync that
  * failed.
  *
- * While it is at work it may get a descriptor and bytes for it (`attach`): what a client is told that waits
- * for just this.  They are sent when all is well, without waiting, and after the report is in the pipe:
- * whoever has seen them can rely on the report being there.  `take_back` tells how much was sent, and sees
- * to it that no more is.
+ * With what it is to write, and while it is at work, it may get descriptors and bytes for them (`Sending`):
+ * what clients are told that wait for just this.  They are sent when all is well, without waiting, and after
+ * the report is in the pipe: whoever has seen them can rely on the report being there.  `take_back` tells how
+ * much of one was sent, and sees to it that no more is.
+ *
+ * Several threads may be at work, on frames that count only in their order (`SyncOrder`).  What goes with a
+ * frame is sent when that frame and all before it are synced and reported, by whichever thread is the last of
+ * these to be done; of those behind one that has failed, nothing is.  Two frames may be sent from at the same
+ * time: whoever has something for one socket in both keeps it back until the first is settled.
  *
  * A thread that sleeps takes 30 us to wake up, on another processor that slept.  Who knows that something
  * will be begun says so (`expect`), and does what it still has to do while the thread wakes up; that one
@@ -30,12 +35,213 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
-enum wish { NOTHING, SYNC, END };
+/* Made when the module is loaded, and there for good. */
+static PyTypeObject *sending_type, *sync_order_type, *sync_thread_type;
+
+/* -- Sending: bytes for a socket, sent by a thread or taken back ----------------------------------------- */
+
+enum sending_state { WAITING, BUSY, OVER };
+
+typedef struct {
+    PyObject_HEAD
+    atomic_int state;
+    int descriptor;
+    PyObject *data;
+    Py_ssize_t sent; /* good once it is over */
+} Sending;
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* Python ignores SIGPIPE */
+#endif
+
+static void send_now(Sending *self)
+{
+    int state = WAITING;
+    if (!atomic_compare_exchange_strong(&self->state, &state, BUSY))
+        return;
+    ssize_t sent = send(self->descriptor, PyBytes_AS_STRING(self->data),
+                        (size_t)PyBytes_GET_SIZE(self->data), MSG_DONTWAIT | MSG_NOSIGNAL);
+    /* Of an error the loop hears when it sends them itself. */
+    self->sent = sent > 0 ? sent : 0;
+    atomic_store(&self->state, OVER);
+}
+
+static int sending_init(Sending *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"descriptor", "data", NULL};
+    if (self->data != NULL) {
+        PyErr_SetString(PyExc_RuntimeError, "it has its bytes already");
+        return -1;
+    }
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!", names, &self->descriptor, &PyBytes_Type,
+                                     &self->data))
+        return -1;
+    Py_INCREF(self->data);
+    return 0;
+}
+
+static PyObject *sending_take_back(Sending *self, PyObject *Py_UNUSED(nothing))
+{
+    int state = WAITING;
+    if (!atomic_compare_exchange_strong(&self->state, &state, OVER)) {
+        /* A send that does not wait takes microseconds. */
+        while (atomic_load(&self->state) != OVER)
+            sched_yield();
+    }
+    return PyLong_FromSsize_t(self->sent);
+}
+
+static void sending_dealloc(Sending *self)
+{
+    Py_CLEAR(self->data);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+/* -- SyncOrder: the order in which frames count ------------------------------------------------------------ */
+
+enum { FRAMES_MAX = 8 }; /* begun, and not told of */
+
+typedef struct {
+    Sending **all;
+    size_t count, room;
+} Sendings;
+
+typedef struct {
+    PyObject_HEAD
+    pthread_mutex_t mutex; /* for all that follows */
+    unsigned long begun;   /* the number of the frame that was begun last */
+    unsigned long ended;   /* up to this one all are synced, and reported */
+    int is_synced[FRAMES_MAX];
+    Sendings of_frame[FRAMES_MAX];
+    Sendings spent; /* to be let go of by whoever has the interpreter lock */
+} SyncOrder;
+
+/* Without memory for more it stays as it is: what is not sent here is the loop's to send. */
+static int append(Sendings *to, Sending *sending)
+{
+    if (to->count == to->room) {
+        size_t room = to->room ? 2 * to->room : 16;
+        Sending **all = realloc(to->all, room * sizeof *all);
+        if (all == NULL)
+            return 0;
+        to->all = all;
+        to->room = room;
+    }
+    to->all[to->count++] = sending;
+    return 1;
+}
+
+static void let_go(Sendings *those)
+{
+    for (size_t at = 0; at < those->count; at++)
+        Py_DECREF(those->all[at]);
+    free(those->all);
+    *those = (Sendings){0};
+}
+
+/* With the interpreter lock. */
+static void let_go_of_spent(SyncOrder *order)
+{
+    pthread_mutex_lock(&order->mutex);
+    Sendings spent = order->spent;
+    order->spent = (Sendings){0};
+    pthread_mutex_unlock(&order->mutex);
+    let_go(&spent);
+}
+
+/* Takes over a reference, if it is in time. */
+static int send_with(SyncOrder *order, unsigned long frame, Sending *sending)
+{
+    pthread_mutex_lock(&order->mutex);
+    int is_in_time = frame > order->ended && append(&order->of_frame[frame % FRAMES_MAX], sending);
+    pthread_mutex_unlock(&order->mutex);
+    return is_in_time;
+}
+
+/* Under the mutex.  Without memory those stay where they are for good; nothing else happens to them. */
+static void put_away(SyncOrder *order, Sendings *those)
+{
+    if (order->spent.all == NULL) {
+        order->spent = *those;
+        return;
+    }
+    for (size_t at = 0; at < those->count; at++)
+        append(&order->spent, those->all[at]);
+    free(those->all);
+}
+
+/* A frame is synced, and its report in the pipe: which sendings are due by that, in their order, and of how
+ * many frames.  (Whoever was quicker has them: the thread, mostly, or the loop that has read the report.) */
+static int take_due(SyncOrder *order, unsigned long frame, Sendings due[FRAMES_MAX])
+{
+    int count = 0;
+    pthread_mutex_lock(&order->mutex);
+    if (frame > order->ended)
+        order->is_synced[frame % FRAMES_MAX] = 1;
+    while (order->ended < order->begun && order->is_synced[(order->ended + 1) % FRAMES_MAX]) {
+        size_t at = ++order->ended % FRAMES_MAX;
+        order->is_synced[at] = 0;
+        due[count++] = order->of_frame[at];
+        order->of_frame[at] = (Sendings){0};
+    }
+    pthread_mutex_unlock(&order->mutex);
+    return count;
+}
+
+static void put_all_away(SyncOrder *order, Sendings due[FRAMES_MAX], int count)
+{
+    pthread_mutex_lock(&order->mutex);
+    for (int each = 0; each < count; each++)
+        put_away(order, &due[each]);
+    pthread_mutex_unlock(&order->mutex);
+}
+
+/* How many there were to send. */
+static size_t send_in_order(SyncOrder *order, unsigned long frame)
+{
+    Sendings due[FRAMES_MAX];
+    int count = take_due(order, frame, due);
+    size_t sent = 0;
+    for (int each = 0; each < count; each++) {
+        for (size_t at = 0; at < due[each].count; at++)
+            send_now(due[each].all[at]);
+        sent += due[each].count;
+    }
+    put_all_away(order, due, count);
+    return sent;
+}
+
+static int sync_order_init(SyncOrder *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {NULL};
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "", names))
+        return -1;
+    pthread_mutex_init(&self->mutex, NULL);
+    return 0;
+}
+
+static void sync_order_dealloc(SyncOrder *self)
+{
+    for (int at = 0; at < FRAMES_MAX; at++)
+        let_go(&self->of_frame[at]);
+    let_go(&self->spent);
+    pthread_mutex_destroy(&self->mutex);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free((PyObject *)self);
+    Py_DECREF(type);
+}
+
+/* -- SyncThread ---------------------------------------------------------------------------------------------- */
+
+enum wish { NOTHING, SYNC, END }; /* END comes after SYNC, if both are wished */
 
 typedef struct {
     PyObject_HEAD
@@ -43,21 +249,21 @@ typedef struct {
     pthread_mutex_t mutex;
     pthread_cond_t wished;
     enum wish wish; /* under the mutex, as is all that follows */
+    int is_ending;  /* with nothing else to come */
     atomic_int has_wish; /* the same, for who looks without the mutex */
     int is_asleep;
     int is_expected; /* a wish will come at once */
     int is_running;
-    int is_busy;    /* from `begin` until just before it is reported */
+    atomic_int is_busy; /* from `begin` until just before it is reported */
     pid_t process;  /* that has the thread: one forked from it has none, nor anybody who unlocks the mutex */
     int file;       /* what is written to and synced */
     int report;     /* the writing end of the pipe */
     PyObject *data; /* bytes that are being written, or were last: let go of by whoever has the lock */
     off_t offset;   /* where they go */
-    int reply_to;   /* a socket; -1 if nothing is to be sent, or not any more */
-    PyObject *reply; /* bytes for it, let go of as above */
-    Py_ssize_t replied; /* how many were sent */
-    unsigned long turn; /* how often something was begun */
-    long pause_ns;      /* from an end to the next beginning, lately; the thread's own */
+    SyncOrder *order;    /* that its frames are part of */
+    unsigned long frame; /* the number of the one that was begun last */
+    long pause_ns;       /* from an end to the next beginning, lately; the thread's own */
+    int has_sent_many;   /* with the last frame: then clients need the processors; its own, too */
 } SyncThread;
 
 /* What is expected comes within some 20 us; what follows by itself, within 100. */
@@ -100,27 +306,6 @@ static void report(int fd, int32_t error)
         ;
 }
 
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0 /* Python ignores SIGPIPE */
-#endif
-
-/* Under the mutex, so that whoever takes a reply back knows what became of it.  It waits for nothing.
- *
- * Since the report is out, the loop may have taken the reply back and begun the next, whose own must not
- * leave before that is synced: hence the turn. */
-static void send_reply(SyncThread *self, unsigned long turn)
-{
-    pthread_mutex_lock(&self->mutex);
-    if (self->reply_to >= 0 && self->turn == turn) {
-        ssize_t sent = send(self->reply_to, PyBytes_AS_STRING(self->reply),
-                            (size_t)PyBytes_GET_SIZE(self->reply), MSG_DONTWAIT | MSG_NOSIGNAL);
-        /* Of an error the loop hears when it sends them itself. */
-        self->replied = sent > 0 ? sent : 0;
-        self->reply_to = -1;
-    }
-    pthread_mutex_unlock(&self->mutex);
-}
-
 static long since_ns(const struct timespec *begun)
 {
     struct timespec now;
@@ -149,10 +334,10 @@ static enum wish wait_for_wish(SyncThread *self)
 {
     struct timespec begun;
     clock_gettime(CLOCK_MONOTONIC, &begun);
-    if (self->pause_ns < LOOK_OUT_NS)
+    if (self->pause_ns < LOOK_OUT_NS && !self->has_sent_many)
         look_out(self);
     pthread_mutex_lock(&self->mutex);
-    while (self->wish == NOTHING) {
+    while (self->wish == NOTHING && !self->is_ending) {
         if (self->is_expected) {
             self->is_expected = 0;
             pthread_mutex_unlock(&self->mutex);
@@ -164,7 +349,7 @@ static enum wish wait_for_wish(SyncThread *self)
             self->is_asleep = 0;
         }
     }
-    enum wish wish = self->wish;
+    enum wish wish = self->wish == NOTHING ? END : self->wish;
     self->wish = NOTHING;
     self->is_expected = 0;
     atomic_store(&self->has_wish, 0);
@@ -185,23 +370,20 @@ static void *run(void *argument)
                                    (size_t)PyBytes_GET_SIZE(self->data), self->offset);
         if (!error)
             error = sync_file(self->file);
-        pthread_mutex_lock(&self->mutex);
-        if (error)
-            self->reply_to = -1;
-        int has_reply = self->reply_to >= 0;
-        unsigned long turn = self->turn;
-        self->is_busy = 0;
-        pthread_mutex_unlock(&self->mutex);
+        unsigned long frame = self->frame; /* once it is reported, the next may be begun */
+        atomic_store(&self->is_busy, 0);
         report(self->report, error);
-        if (has_reply)
-            send_reply(self, turn);
+        self->has_sent_many = !error && send_in_order(self->order, frame) > 1;
     }
 }
 
 static void tell(SyncThread *self, enum wish wish)
 {
     pthread_mutex_lock(&self->mutex);
-    self->wish = wish;
+    if (wish == END)
+        self->is_ending = 1;
+    else
+        self->wish = wish;
     atomic_store(&self->has_wish, 1);
     int is_asleep = self->is_asleep;
     pthread_mutex_unlock(&self->mutex);
@@ -223,17 +405,22 @@ static int start(SyncThread *self)
 
 static int sync_thread_init(SyncThread *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"file", "report", NULL};
+    static char *names[] = {"file", "report", "order", NULL};
+    PyObject *order;
     if (self->is_running) {
         PyErr_SetString(PyExc_RuntimeError, "it runs already");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "ii", names, &self->file, &self->report))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiO", names, &self->file, &self->report, &order))
         return -1;
+    if (!Py_IS_TYPE(order, sync_order_type)) {
+        PyErr_SetString(PyExc_TypeError, "the order is a SyncOrder");
+        return -1;
+    }
+    Py_XSETREF(self->order, (SyncOrder *)Py_NewRef(order));
     pthread_mutex_init(&self->mutex, NULL);
     pthread_cond_init(&self->wished, NULL);
     self->wish = NOTHING;
-    self->reply_to = -1;
     self->pause_ns = PAUSE_NS_MAX;
     self->process = getpid();
     int error = start(self);
@@ -261,32 +448,51 @@ static void end(SyncThread *self)
     pthread_mutex_destroy(&self->mutex);
 }
 
+/* Whether the thread is there, and in this process. */
+static int is_here(SyncThread *self)
+{
+    return self->is_running && self->process == getpid();
+}
+
 static PyObject *sync_thread_begin(SyncThread *self, PyObject *const *args, Py_ssize_t count)
 {
-    if (count != 2 || !PyBytes_Check(args[0])) {
-        PyErr_SetString(PyExc_TypeError, "bytes and an offset are wanted");
+    if (count < 2 || count > 3 || !PyBytes_Check(args[0]) || (count == 3 && !PyList_Check(args[2]))) {
+        PyErr_SetString(PyExc_TypeError, "bytes, an offset and maybe a list of sendings are wanted");
         return NULL;
+    }
+    Py_ssize_t replies = count == 3 ? PyList_GET_SIZE(args[2]) : 0;
+    for (Py_ssize_t at = 0; at < replies; at++) {
+        if (!Py_IS_TYPE(PyList_GET_ITEM(args[2], at), sending_type)) {
+            PyErr_SetString(PyExc_TypeError, "only sendings can be sent");
+            return NULL;
+        }
     }
     long long offset = PyLong_AsLongLong(args[1]);
     if (offset == -1 && PyErr_Occurred())
         return NULL;
-    if (!self->is_running || self->process != getpid()) {
+    if (!is_here(self)) {
         PyErr_SetString(PyExc_RuntimeError,
                         "it has ended, or belongs to the process that this was forked from");
         return NULL;
     }
-    pthread_mutex_lock(&self->mutex);
-    int is_busy = self->is_busy || self->reply_to >= 0;
-    if (!is_busy) {
-        self->is_busy = 1;
-        self->turn++;
-        self->replied = 0;
+    SyncOrder *order = self->order;
+    let_go_of_spent(order);
+    pthread_mutex_lock(&order->mutex);
+    int is_possible = !atomic_load(&self->is_busy) && order->begun - order->ended < FRAMES_MAX;
+    if (is_possible) {
+        self->frame = ++order->begun;
+        for (Py_ssize_t at = 0; at < replies; at++) {
+            Sending *sending = (Sending *)PyList_GET_ITEM(args[2], at);
+            if (append(&order->of_frame[self->frame % FRAMES_MAX], sending))
+                Py_INCREF(sending);
+        }
     }
-    pthread_mutex_unlock(&self->mutex);
-    if (is_busy) {
-        PyErr_SetString(PyExc_RuntimeError, "what was begun has not ended");
+    pthread_mutex_unlock(&order->mutex);
+    if (!is_possible) {
+        PyErr_SetString(PyExc_RuntimeError, "what was begun has not ended, or one before it has failed");
         return NULL;
     }
+    atomic_store(&self->is_busy, 1);
     Py_XSETREF(self->data, Py_NewRef(args[0]));
     self->offset = (off_t)offset;
     tell(self, SYNC);
@@ -295,7 +501,7 @@ static PyObject *sync_thread_begin(SyncThread *self, PyObject *const *args, Py_s
 
 static PyObject *sync_thread_expect(SyncThread *self, PyObject *Py_UNUSED(nothing))
 {
-    if (!self->is_running || self->process != getpid())
+    if (!is_here(self))
         Py_RETURN_NONE;
     pthread_mutex_lock(&self->mutex);
     int is_asleep = self->is_asleep;
@@ -306,39 +512,28 @@ static PyObject *sync_thread_expect(SyncThread *self, PyObject *Py_UNUSED(nothin
     Py_RETURN_NONE;
 }
 
-static PyObject *sync_thread_attach(SyncThread *self, PyObject *const *args, Py_ssize_t count)
+static PyObject *sync_thread_attach(SyncThread *self, PyObject *sending)
 {
-    if (count != 2 || !PyBytes_Check(args[1])) {
-        PyErr_SetString(PyExc_TypeError, "a descriptor and bytes are wanted");
+    if (!Py_IS_TYPE(sending, sending_type)) {
+        PyErr_SetString(PyExc_TypeError, "only a sending can be sent");
         return NULL;
     }
-    long descriptor = PyLong_AsLong(args[0]);
-    if (descriptor == -1 && PyErr_Occurred())
-        return NULL;
-    if (!self->is_running || self->process != getpid())
+    if (!is_here(self) || !send_with(self->order, self->frame, (Sending *)sending))
         Py_RETURN_FALSE;
-    pthread_mutex_lock(&self->mutex);
-    int is_in_time = self->is_busy && self->reply_to < 0;
-    PyObject *before = NULL;
-    if (is_in_time) {
-        self->reply_to = (int)descriptor;
-        before = self->reply;
-        self->reply = Py_NewRef(args[1]);
-    }
-    pthread_mutex_unlock(&self->mutex);
-    Py_XDECREF(before);
-    return PyBool_FromLong(is_in_time);
+    Py_INCREF(sending);
+    Py_RETURN_TRUE;
 }
 
-static PyObject *sync_thread_take_back(SyncThread *self, PyObject *Py_UNUSED(nothing))
+static PyObject *sync_thread_told(SyncThread *self, PyObject *Py_UNUSED(nothing))
 {
-    if (!self->is_running || self->process != getpid())
-        return PyLong_FromLong(0);
-    pthread_mutex_lock(&self->mutex);
-    self->reply_to = -1;
-    Py_ssize_t replied = self->replied;
-    pthread_mutex_unlock(&self->mutex);
-    return PyLong_FromSsize_t(replied);
+    Sendings due[FRAMES_MAX];
+    put_all_away(self->order, due, take_due(self->order, self->frame, due));
+    Py_RETURN_NONE;
+}
+
+static PyObject *sync_thread_is_busy(SyncThread *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(atomic_load(&self->is_busy));
 }
 
 static PyObject *sync_thread_close(SyncThread *self, PyObject *Py_UNUSED(nothing))
@@ -351,49 +546,80 @@ static void sync_thread_dealloc(SyncThread *self)
 {
     end(self);
     Py_CLEAR(self->data);
-    Py_CLEAR(self->reply);
+    Py_CLEAR(self->order);
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free((PyObject *)self);
     Py_DECREF(type);
 }
 
-static PyMethodDef methods[] = {
+static PyMethodDef sending_methods[] = {
+    {"take_back", (PyCFunction)sending_take_back, METH_NOARGS,
+     "Have it not sent, if it was not; how many bytes of it were."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot sending_slots[] = {
+    {Py_tp_doc, "Bytes for a socket.  (descriptor, data): the descriptor is not its own."},
+    {Py_tp_init, sending_init},
+    {Py_tp_dealloc, sending_dealloc},
+    {Py_tp_methods, sending_methods},
+    {0, NULL},
+};
+
+static PyType_Slot sync_order_slots[] = {
+    {Py_tp_doc, "The order in which the frames of several threads count: that in which they were begun."},
+    {Py_tp_init, sync_order_init},
+    {Py_tp_dealloc, sync_order_dealloc},
+    {0, NULL},
+};
+
+static PyMethodDef sync_thread_methods[] = {
     {"begin", (PyCFunction)(void (*)(void))sync_thread_begin, METH_FASTCALL,
-     "Write (data, offset) and sync the file; how it went is written into the pipe.  One at a time."},
+     "Write (data, offset) and sync the file; how it went is written into the pipe.  One at a time.\n\n"
+     "A third argument has what is sent then, if all goes well."},
     {"expect", (PyCFunction)sync_thread_expect, METH_NOARGS,
      "Something is begun within microseconds, very likely: wake up for it."},
-    {"attach", (PyCFunction)(void (*)(void))sync_thread_attach, METH_FASTCALL,
-     "Send (descriptor, bytes) if what was begun goes well.  False, if that is over already."},
-    {"take_back", (PyCFunction)sync_thread_take_back, METH_NOARGS,
-     "Have the reply not sent, if it was not; how many bytes of it were."},
+    {"attach", (PyCFunction)sync_thread_attach, METH_O,
+     "Have one more thing sent with what was begun last.  False, if that is over already."},
+    {"told", (PyCFunction)sync_thread_told, METH_NOARGS,
+     "The report was read, and all went well: what is not being sent by now is the loop's to send."},
+    {"is_busy", (PyCFunction)sync_thread_is_busy, METH_NOARGS,
+     "Whether what was begun has not ended; if it has, that is reported, or is about to be."},
     {"close", (PyCFunction)sync_thread_close, METH_NOARGS,
      "End the thread, after what is on its way."},
     {NULL, NULL, 0, NULL},
 };
 
-static PyType_Slot slots[] = {
-    {Py_tp_doc, "A thread that writes to one file and syncs it.  (file, report): descriptors, of which it owns neither."},
+static PyType_Slot sync_thread_slots[] = {
+    {Py_tp_doc, "A thread that writes to one file and syncs it.  (file, report, order): descriptors, of which it owns neither."},
     {Py_tp_init, sync_thread_init},
     {Py_tp_dealloc, sync_thread_dealloc},
-    {Py_tp_methods, methods},
+    {Py_tp_methods, sync_thread_methods},
     {0, NULL},
 };
 
-static PyType_Spec spec = {
-    .name = "quorate.engines.embedded._sync_thread.SyncThread",
-    .basicsize = sizeof(SyncThread),
-    .flags = Py_TPFLAGS_DEFAULT,
-    .slots = slots,
+#define NAMED(name) "quorate.engines.embedded._sync_thread." name
+
+static struct {
+    PyTypeObject **type;
+    PyType_Spec spec;
+} types[] = {
+    {&sending_type,
+     {.name = NAMED("Sending"), .basicsize = sizeof(Sending), .flags = Py_TPFLAGS_DEFAULT, .slots = sending_slots}},
+    {&sync_order_type,
+     {.name = NAMED("SyncOrder"), .basicsize = sizeof(SyncOrder), .flags = Py_TPFLAGS_DEFAULT, .slots = sync_order_slots}},
+    {&sync_thread_type,
+     {.name = NAMED("SyncThread"), .basicsize = sizeof(SyncThread), .flags = Py_TPFLAGS_DEFAULT, .slots = sync_thread_slots}},
 };
 
 static int add_types(PyObject *module)
 {
-    PyObject *type = PyType_FromSpec(&spec);
-    if (type == NULL)
-        return -1;
-    int failed = PyModule_AddObjectRef(module, "SyncThread", type);
-    Py_DECREF(type);
-    return failed;
+    for (size_t at = 0; at < sizeof types / sizeof *types; at++) {
+        *types[at].type = (PyTypeObject *)PyType_FromSpec(&types[at].spec);
+        if (*types[at].type == NULL || PyModule_AddType(module, *types[at].type) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static PyModuleDef_Slot module_slots[] = {

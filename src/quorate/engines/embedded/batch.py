@@ -29,6 +29,10 @@ class Batch:
     def absorb(self, later: Batch) -> None:
         """Become what both come to, one after the other."""
         self.changes += later.changes
+        self.absorb_rest(later)
+
+    def absorb_rest(self, later: Batch) -> None:
+        """`absorb`, but for the changes."""
         self.put_bytes += later.put_bytes
         self.leases += later.leases
         if later.compact_revision is not None:
@@ -45,10 +49,14 @@ class Batch:
         """Whether it can be encoded while others wait."""
         if self.put_bytes > _SHORT_BYTES or len(self.leases) > _SHORT_LEASES:
             return False
+        return self.versions_count <= _SHORT_VERSIONS
+
+    @property
+    def versions_count(self) -> int:
         count = 0
         for versions in self.changes:
             count += len(versions)
-        return count <= _SHORT_VERSIONS
+        return count
 
     def __bool__(self) -> bool:
         return bool(self.changes) or not self.only_changes

@@ -42,6 +42,7 @@ __all__ = [
     "FRAMES_UNDER_WAY_MAX",
     "CommitLog",
     "LogDamaged",
+    "changes_in",
     "create_log_file",
     "frames_after",
     "open_log_file",
@@ -62,6 +63,11 @@ _ID = struct.Struct("<Q")
 _encode = msgspec.msgpack.Encoder().encode
 _Contents = tuple[list[Versions], list[tuple[int, float | None]], int | None, dict[str, object]]
 _decode = msgspec.msgpack.Decoder(_Contents).decode
+
+
+# How the contents begin, and how they end where there are only changes.
+_TUPLE_BYTES = 1
+_NOTHING_ELSE = _encode(([], [], None, {}))[_TUPLE_BYTES + 1 :]
 
 
 class LogDamaged(Exception):
@@ -111,6 +117,13 @@ class CommitLog:
     def folded(self, sequence: int) -> None:
         """All frames up to this one are in the tables, and on disk there."""
         self._folded = sequence
+
+
+def changes_in(frame: bytes, batch: Batch) -> bytes:
+    """The changes of a batch, as its frame has them."""
+    if batch.only_changes:
+        return frame[_HEADER.size + _TUPLE_BYTES : -len(_NOTHING_ELSE)]
+    return _encode(batch.changes)
 
 
 def framed(contents: bytes, id: int, number: int, under_way: int) -> bytes:

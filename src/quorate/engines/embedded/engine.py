@@ -111,7 +111,12 @@ class EmbeddedStore:
         self._times = Timekeeper(clock, revision=state.revision, saved=times)
         self._maintenance = Maintenance(self, state, retention, clock, garbage)
         commits = self._commits = GroupCommit(
-            state, path=path, limits=limits, loop=self._loop, on_compacted=self._maintenance.wake
+            state,
+            path=path,
+            limits=limits,
+            loop=self._loop,
+            on_compacted=self._maintenance.wake,
+            on_left=self._maintenance.left,
         )
         # What does not wait is done there, without a call in between.
         self.read = commits.read
@@ -122,7 +127,7 @@ class EmbeddedStore:
         self.review_space = commits.review_space
 
     def start(self, writer: Writer) -> None:
-        self._commits.writer = writer
+        self._commits.use(writer)
         self._maintenance.start(writer)
 
     # -- reading -------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from quorate.engines.embedded.state import State
 from quorate.errors import Compacted
 from quorate.store.api import Follower
-from quorate.store.following import Following, KeyWrite, OnFailed
+from quorate.store.following import NOT_REPLYING, Following, KeyWrite, OnFailed, Written
 from quorate.store.model import KeyRange, KeyValue, Txn, TxnResult
 
 if TYPE_CHECKING:
@@ -36,8 +36,10 @@ class EmbeddedFollowing(Following):
     def take(self, txn: Txn, on_failed: OnFailed) -> TxnResult:
         return self._commits.take(txn, on_failed, self)
 
-    def write(self, writes: tuple[KeyWrite, ...], on_failed: OnFailed) -> int:
-        revision = self._commits.write(writes, on_failed, self)
+    def write(
+        self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, written: Written = NOT_REPLYING
+    ) -> int:
+        revision = self._commits.write(writes, on_failed, written, self)
         self.written.append(revision)
         return revision
 

@@ -9,6 +9,7 @@ from quorate.engines.embedded.batch import Batch
 from quorate.store.api import OnDone
 from quorate.store.following import OnFailed
 from quorate.store.model import PutResult, Revision
+from quorate.store.replies import Reply
 
 __all__ = ["Group"]
 
@@ -18,7 +19,15 @@ _log = logging.getLogger(__name__)
 class Group(Batch):
     """A batch with those who hear how it ended; `takers` only if it failed."""
 
-    __slots__ = ("answers", "callers", "leases_count", "revision", "takers", "waiters")
+    __slots__ = (
+        "answers",
+        "callers",
+        "leases_count",
+        "replies",
+        "revision",
+        "takers",
+        "waiters",
+    )
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,6 +37,7 @@ class Group(Batch):
         self.answers: list[tuple[asyncio.Future[PutResult], PutResult]] = []
         self.callers: list[tuple[OnDone, object]] = []  # with the result they get
         self.takers: list[tuple[OnFailed, int]] = []  # with the revision they made
+        self.replies: list[Reply] = []  # that leave in the moment in which it is durable
 
     @property
     def waiting_count(self) -> int:

@@ -43,7 +43,7 @@ from quorate.errors import (
     StoreClosed,
 )
 from quorate.store.api import Ahead, OnDone
-from quorate.store.following import KeyWrite, OnFailed
+from quorate.store.following import KeyWrite, OnFailed, Written
 from quorate.store.model import (
     Alarm,
     Put,
@@ -74,6 +74,7 @@ class GroupCommit:
     """The state, the group that is filling and the one that is on its way to disk.
 
     on_compacted: called when a compaction is durable and the state has forgotten.
+    on_left: called when a group has left for the disk: until it is back, its writers need no loop.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class GroupCommit:
         limits: Limits,
         loop: asyncio.AbstractEventLoop,
         on_compacted: Callable[[], None],
+        on_left: Callable[[], None],
     ) -> None:
         self.state = state
         self.limits = limits
@@ -93,6 +95,7 @@ class GroupCommit:
         self._storage_bytes_max = limits.storage_bytes_max
         self._pending_bytes_max = limits.pending_bytes_max
         self.writer: Writer  # set before the first write
+        self._sends_replies = False
         self.hub = WatchHub(
             state,
             revision=state.revision,
@@ -109,13 +112,18 @@ class GroupCommit:
         self.is_closed = False
         self._path = path
         self._loop = loop
-        self._on_compacted = on_compacted
+        self._on_compacted, self._on_left = on_compacted, on_left
         self._filling = Group()
         self._under_way: deque[Group] = deque()  # on their way to disk, in their order
         self._flush_due = False
         self._is_lone_writer = False
         self._has_replies = False  # since all was quiet the last time
         self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
+
+    def use(self, writer: Writer) -> None:
+        """Before the first write."""
+        self.writer = writer
+        self._sends_replies = writer.sends_replies
 
     # -- reading -------------------------------------------------------------------------
 
@@ -249,14 +257,21 @@ class GroupCommit:
             self.schedule_flush()
         return result
 
-    def write(self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, by: EmbeddedFollowing) -> int:
+    def write(
+        self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, written: Written, by: EmbeddedFollowing
+    ) -> int:
         """`Following.write`."""
         self._check_takable(self._size_of(writes))
         before = self.state.revision
         revision = self.state.write(writes)
         staged = self.stage(before, by)
         assert staged
-        self._filling.takers.append((on_failed, revision))
+        group = self._filling
+        group.takers.append((on_failed, revision))
+        if self._sends_replies:
+            reply = written.reply(revision)
+            if reply is not None:
+                group.replies.append(reply)
         self.schedule_flush()
         return revision
 
@@ -367,7 +382,10 @@ class GroupCommit:
         self._is_lone_writer = group.waiting_count == 1
         self._filling = Group()
         self._under_way.append(group)
-        self.writer.submit(group, self._committed)
+        if group.replies:
+            self._has_replies = True
+        self.writer.commit(group, self._committed, group.replies)
+        self._on_left()
 
     def _committed(self, error: BaseException | None, _: object) -> None:
         group = self._under_way.popleft()

@@ -27,10 +27,12 @@ from collections.abc import Callable
 from functools import partial
 
 from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.commit_log import changes_in
+from quorate.engines.embedded.frame_rows import FrameRows
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.sweeping import Sweep
-from quorate.engines.embedded.syncing import FileSync, file_sync
+from quorate.engines.embedded.syncing import FileSync, FileSyncs
 from quorate.store.replies import Reply
 
 __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
@@ -39,9 +41,9 @@ __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
 Done = Callable[[BaseException | None, object], None]
 Work = Callable[[], object]
 
-# Folded when so many bytes or commits are in the log: often enough that a fold takes little of the
-# interpreter's time in one go (it needs the lock to encode), seldom enough that rows are long.
-_FOLD_BYTES = 128 * 1024
+# Folded when so many bytes or commits are in the log: seldom enough that rows are long, and that the
+# worker does not ask for the interpreter lock all the time (it does after each call of SQLite).
+_FOLD_BYTES = 512 * 1024
 _FOLD_COMMITS = 4096
 
 
@@ -62,16 +64,16 @@ class GiveBack:
     __slots__ = ()
 
 
-Job = Batch | Clean | Sweep | GiveBack
+Job = Clean | Sweep | GiveBack  # commits come by another way
 
 
 class _Commit:
     """A commit that is under way."""
 
-    __slots__ = ("batch", "done", "error", "frame", "is_synced", "sequence")
+    __slots__ = ("batch", "done", "error", "frame", "is_synced", "replies", "sequence")
 
-    def __init__(self, batch: Batch, done: Done) -> None:
-        self.batch, self.done = batch, done
+    def __init__(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+        self.batch, self.done, self.replies = batch, done, replies
         self.frame = b""  # unless it is too long for the log
         self.sequence = 0  # of its frame
         self.is_synced = False
@@ -109,14 +111,17 @@ class JournalJobs:
         self._next: _Commit | None = None  # that has to be alone, and waits for those before it
         self._alone: _Commit | None = None  # for which the worker does something
         self._lost: OSError | None = None  # what the log could not be written for
-        self._unfolded = Batch()  # what is in the log and was not handed over yet
+        self._unfolded_rows = FrameRows()  # what is in the log and was not handed over yet
+        self._unfolded = Batch()  # the same, but for changes
         self._unfolded_bytes = self._unfolded_commits = 0
         self._unfolded_until = self._log.sequence  # the number of the last commit that was synced
         self._handed_revision = 0  # the newest whose changes were handed over
         self._idle: list[_Slot] = []
+        syncs = FileSyncs(loop)
+        self.sends_replies = syncs.sends_replies
         for file in self._log.files:
             slot = _Slot()
-            slot.sync = file_sync(file, loop, partial(self._synced, slot))
+            slot.sync = syncs.make(file, partial(self._synced, slot))
             self._idle.append(slot)
         self._slots = tuple(self._idle)
         self._works: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
@@ -125,9 +130,7 @@ class JournalJobs:
 
     def submit(self, job: Job | Work, done: Done) -> None:
         journal = self._journal
-        if isinstance(job, Batch):
-            self._commit(job, done)
-        elif isinstance(job, Clean):
+        if isinstance(job, Clean):
             self._fold_until(job.names[-1][0] if job.names else 0)
             self._hand_over(partial(journal.clean, job.names, job.start, is_last=job.is_last), done)
         elif isinstance(job, Sweep):
@@ -156,11 +159,14 @@ class JournalJobs:
     @property
     def has_room(self) -> bool:
         """Whether another commit may be submitted."""
-        return self._next is None and self._alone is None and bool(self._idle)
+        # One that is synced before another in front of it has ended is under way as well: behind one
+        # that is slow, as many as there are threads, and no more.
+        return self._next is None and self._alone is None and len(self._commits) < len(self._slots)
 
-    def _commit(self, batch: Batch, done: Done) -> None:
+    def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+        """Make it durable; the replies may leave in the moment in which it is."""
         assert self.has_room
-        commit = _Commit(batch, done)
+        commit = _Commit(batch, done, replies)
         self._commits.append(commit)
         failure = self._journal.failure
         if failure is not None:
@@ -184,7 +190,7 @@ class JournalJobs:
         commit.sequence = self._log.sequence
         slot = self._idle.pop()
         slot.commit = commit
-        slot.sync.begin(commit.frame, offset)
+        slot.sync.begin(commit.frame, offset, commit.replies)
         return True
 
     def expect(self) -> None:
@@ -194,11 +200,9 @@ class JournalJobs:
 
     def attach(self, reply: Reply) -> None:
         """Have it sent when the commit that was submitted last is durable; or not at all."""
-        commits = self._commits
-        if len(commits) != 1:
-            return  # with the sync of its own frame it may leave only where there is none before it
+        commit = self._commits[-1]
         for slot in self._slots:
-            if slot.commit is commits[0]:
+            if slot.commit is commit:
                 slot.sync.attach(reply)
 
     def catch_up(self) -> None:
@@ -236,7 +240,7 @@ class JournalJobs:
                 # before it, it is enough to say that it is not known.
                 commit.error = self._journal.fail(self._lost)
             if commit.error is None:
-                self._unfolded.absorb(commit.batch)
+                self._note_unfolded(commit)
                 self._unfolded_bytes += len(commit.frame)
                 self._unfolded_commits += 1
                 self._unfolded_until = self._log.acknowledged = commit.sequence
@@ -253,13 +257,27 @@ class JournalJobs:
 
     # -- from the log into the tables --------------------------------------------------------------
 
+    def _note_unfolded(self, commit: _Commit) -> None:
+        batch = commit.batch
+        if batch.changes:
+            first, last = batch.changes[0][0].mod_revision, batch.changes[-1][-1].mod_revision
+            changes = changes_in(commit.frame, batch)
+            self._unfolded_rows.add(changes, first, last, batch.versions_count)
+        if not batch.only_changes:
+            self._unfolded.absorb_rest(batch)
+
     def _fold(self, told: Done, *, sync: bool = False) -> None:
         """Hand over what is not in the tables."""
         batch, self._unfolded = self._unfolded, Batch()
+        rows = self._unfolded_rows.take()
         self._unfolded_bytes = self._unfolded_commits = 0
-        if batch.changes:
+        if batch.changes:  # a commit that did not go through the log, behind all that did
             self._handed_revision = batch.changes[-1][-1].mod_revision
-        commit = partial(self._journal.commit, batch, sequence=self._unfolded_until, sync=sync)
+        elif rows:
+            self._handed_revision = rows[-1].last
+        commit = partial(
+            self._journal.commit, batch, rows=rows, sequence=self._unfolded_until, sync=sync
+        )
         self._hand_over(commit, told)
 
     def _fold_until(self, revision: int) -> None:

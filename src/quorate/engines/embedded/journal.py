@@ -27,7 +27,7 @@ import os
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +41,7 @@ from quorate.engines.embedded.commit_log import (
     frames_after,
     open_log_file,
 )
+from quorate.engines.embedded.frame_rows import FrameRow
 from quorate.engines.embedded.journal_file import (
     APPLICATION_ID,
     FORMAT,
@@ -201,6 +202,7 @@ class Journal:
         else:
             half_bytes = self.revision_meta("log_half_bytes")
             batch, sequence = self._left_in_log(half_bytes)
+            batch.meta["format"] = FORMAT
         id = int.from_bytes(os.urandom(8), "big") >> 1
         batch.meta["log_id"] = id
         self.commit(batch, sequence=sequence)
@@ -295,15 +297,23 @@ class Journal:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def commit(self, batch: Batch, *, sequence: int | None = None, sync: bool = True) -> None:
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        rows: Sequence[FrameRow] = (),
+        sequence: int | None = None,
+        sync: bool = True,
+    ) -> None:
         """Put the batch into the tables, all or nothing; without `sync` it is durable some time later.
 
+        rows: what comes before the changes of the batch.
         sequence: the commit log up to there is in the tables with it.
 
         Raises `StorageFailed`, and then for ever.
         """
         with _Transaction(self):
-            size = self._table.write(rows_of(batch.changes))
+            size = self._table.insert(rows) + self._table.write(rows_of(batch.changes))
             self._write_leases(batch)
             if batch.compact_revision is not None:
                 set_meta(self._db, "compact_revision", batch.compact_revision)

@@ -14,7 +14,7 @@ Invariants
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from quorate.engines.embedded.batch import Versions
+from quorate.engines.embedded.frame_rows import ROW_BYTES, ROW_VERSIONS, FrameRow, decode_row
 from quorate.engines.embedded.journal_file import PAGE_BYTES, damaged, row_checksum, unreadable
 from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
 from quorate.engines.embedded.sweeping import Sweep
@@ -32,10 +33,6 @@ from quorate.store.model import KeyValue
 
 __all__ = ["STATEMENT_ROWS", "LogTable", "rows_of"]
 
-# A commit with more than this is cut into several rows, so that writing one anew takes a fraction of
-# a slice.
-_ROW_VERSIONS = 512
-_ROW_BYTES = 64 * 1024
 # Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
 # interpreter lock, compiled code has to call something that does, and the loop waits until then.
 STATEMENT_ROWS: Final = 128
@@ -44,7 +41,6 @@ _REWRITE_ROWS = 2
 _SWEEP_ROWS = 4
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
 
 _mod_revision = attrgetter("mod_revision")
 
@@ -81,7 +77,7 @@ class LogTable:
         ):
             raise damaged(self._path, f"row {revision}")
         try:
-            return _decode(blob)
+            return decode_row(blob)
         except msgspec.DecodeError as error:
             raise unreadable(self._path, error) from error
 
@@ -97,11 +93,24 @@ class LogTable:
             size += len(blob)
             count += 1
             self.shared.note(revision, versions)
-            if count == STATEMENT_ROWS or size - written >= _ROW_BYTES:
+            if count == STATEMENT_ROWS or size - written >= ROW_BYTES:
                 self._db.execute(_write_sql(count), fields)
                 fields, count, written = [], 0, size
         if count:
             self._db.execute(_write_sql(count), fields)
+        return size
+
+    def insert(self, rows: Sequence[FrameRow]) -> int:
+        """Insert rows that are made already; return their bytes."""
+        size = 0
+        for start in range(0, len(rows), STATEMENT_ROWS):
+            fields: list[object] = []
+            step = rows[start : start + STATEMENT_ROWS]
+            for row in step:
+                fields += (row.first, row.blob, row.checksum)
+                size += len(row.blob)
+                self.shared.note_row(row.first, row.last, row.count)
+            self._db.execute(_write_sql(len(step)), fields)
         return size
 
     # -- cleaning: each returns how many bytes it may have logged -------------------------------
@@ -175,7 +184,7 @@ def rows_of(changes: list[Versions]) -> Iterator[tuple[int, Versions]]:
         row += versions
         for kv in versions:
             size += len(kv.value)
-        if size >= _ROW_BYTES or len(row) >= _ROW_VERSIONS:
+        if size >= ROW_BYTES or len(row) >= ROW_VERSIONS:
             yield row[0].mod_revision, tuple(row)
             row, size = [], 0
     if row:

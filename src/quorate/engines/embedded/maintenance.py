@@ -30,10 +30,13 @@ __all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 
 TICK_S = 0.1
 
-# Versions that one turn of the loop frees, at a microsecond or so: everybody waits meanwhile, so few;
-# and the more, the more there are to free, since a busy loop takes few turns.
-_TRIM_VERSIONS = 500
+# Versions that are freed in one go, at one or two microseconds each, while everybody waits: a few for
+# each revision that was written since, when a group has left for the disk and its writers wait anyway;
+# and some, when nobody writes.
+_TRIM_PER_REVISION = 4
+_TRIM_VERSIONS = 256
 _TRIM_VERSIONS_MAX = 4000
+_NOBODY_WRITES_S = 0.001
 # Names that it puts in order, at half a microsecond each.
 _CLEAN_NAMES_MAX = 2000
 _BACKLOG_MAX = 50_000
@@ -66,6 +69,9 @@ class Maintenance:
         self._unswept = Unswept(state.revision)
         self._cleaning = asyncio.Lock()  # what a sweep goes by must not change meanwhile
         self._compact_target = 0
+        self._trimmed_at = state.revision  # when some of it was freed last
+        self._nobody_writes = False  # since some of it was freed last
+        self._group_left: asyncio.Future[None] | None = None  # for who waits for that
         self._compaction_wanted = asyncio.Event()
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -183,20 +189,43 @@ class Maintenance:
     async def _trim(self, *, garbage_max: int | None = None, unswept_max: int | None = None) -> None:
         """Free memory, until there is enough to clean from the journal."""
         async with self._cleaning:
+            self._trimmed_at, self._nobody_writes = self._state.revision, False
             while self._state.trim_pending:
                 if garbage_max is not None and len(self._garbage) >= garbage_max:
                     return
                 newest: dict[bytes, KeyValue] = {}
-                freed = self._state.trim(versions_max=self._trim_versions, newest=newest)
+                freed = self._state.trim(versions_max=self._trim_versions(), newest=newest)
                 self._garbage.extend(names_of(self._unswept.trimmed(freed, newest)))
-                await asyncio.sleep(0)
+                await self._pause()
                 # (After a slice, never before: whatever sweeping does, trimming comes to its end.)
                 if unswept_max is not None and self._unswept.count >= unswept_max:
                     return
 
-    @property
     def _trim_versions(self) -> int:
-        return min(max(_TRIM_VERSIONS, self._untrimmed // 16), _TRIM_VERSIONS_MAX)
+        """How many to free now, by what was written since the last time."""
+        revision = self._state.revision
+        written, self._trimmed_at = revision - self._trimmed_at, revision
+        if not written:
+            return _TRIM_VERSIONS
+        return min(_TRIM_PER_REVISION * written, _TRIM_VERSIONS_MAX)
+
+    async def _pause(self) -> None:
+        """Until a group has left for the disk; or for a moment, and then no more, if nobody writes."""
+        if self._nobody_writes:
+            await asyncio.sleep(0)
+        else:
+            loop = asyncio.get_running_loop()
+            self._group_left = group_left = loop.create_future()
+            timer = loop.call_later(_NOBODY_WRITES_S, self.left)
+            await group_left
+            timer.cancel()
+        self._nobody_writes = self._state.revision == self._trimmed_at
+
+    def left(self) -> None:
+        """A group has left for the disk."""
+        group_left, self._group_left = self._group_left, None
+        if group_left is not None and not group_left.done():
+            group_left.set_result(None)
 
     @property
     def _untrimmed(self) -> int:

@@ -5,6 +5,8 @@ Apart from `records`, which is compiled: there a struct's options would be lost 
 
 from __future__ import annotations
 
+from collections import deque
+
 import msgspec
 
 from quorate.store.model import KeyValue
@@ -20,4 +22,4 @@ class Record(msgspec.Struct, gc=False, eq=False):
 
     key: bytes
     now: KeyValue | None
-    past: tuple[KeyValue, ...] | list[KeyValue] | None = None
+    past: tuple[KeyValue, ...] | list[KeyValue] | deque[KeyValue] | None = None

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
+from quorate.engines.embedded.untracking import untracked
 from quorate.store.model import KeyValue
 
 __all__ = ["Changes", "RevisionLog"]
@@ -20,38 +22,45 @@ _Entry = KeyValue | Changes | list[KeyValue]
 
 _NOTHING: Changes = ()
 
+_DROPPED_MAX: Final = 4096
+
 
 class RevisionLog:
     """Versions by revision, without gaps; a revision of which nothing is known has none.
 
     first: the oldest revision that is here.
+
+    What was dropped leaves its places behind, empty, until there are `_DROPPED_MAX` of them: to take
+    some from the front of a list moves all that is behind them.
     """
 
-    __slots__ = ("_entries", "first")
+    __slots__ = ("_base", "_entries", "first")
 
     def __init__(self, first: int) -> None:
         self.first = first
+        self._base = first  # the revision of the first place
         self._entries: list[_Entry] = []
 
     @property
     def newest(self) -> int:
         """The last revision that is here; the one before the first, if none is."""
-        return self.first + len(self._entries) - 1
+        return self._base + len(self._entries) - 1
 
     def changes(self, revision: int) -> Changes:
-        return _changes(self._entries[revision - self.first])
+        return _changes(self._entries[revision - self._base])
 
     def since(self, revision: int) -> Iterable[KeyValue]:
         """What was written after a revision."""
-        return itertools.chain.from_iterable(map(_changes, self._entries[revision + 1 - self.first :]))
+        return itertools.chain.from_iterable(map(_changes, self._entries[revision + 1 - self._base :]))
 
     def oldest(self, count: int) -> Iterator[Changes]:
         """What the oldest so many revisions wrote, one after the other."""
-        return map(_changes, itertools.islice(self._entries, count))
+        dropped = self.first - self._base
+        return map(_changes, self._entries[dropped : dropped + count])
 
     def append(self, changes: Sequence[KeyValue]) -> None:
         """What the next revision wrote."""
-        self._entries.append(changes[0] if len(changes) == 1 else tuple(changes))
+        self._entries.append(changes[0] if len(changes) == 1 else untracked(tuple(changes)))
 
     def begin(self, changes: list[KeyValue]) -> None:
         """What the next revision writes, to be filled until `end`; it can be seen meanwhile."""
@@ -87,14 +96,18 @@ class RevisionLog:
 
     def gaps(self, after: int) -> Iterator[int]:
         """Revisions after this one of which nothing is known."""
-        for number, entry in enumerate(self._entries):
-            if entry == _NOTHING and self.first + number > after:
-                yield self.first + number
+        for revision in range(max(after + 1, self.first), self._base + len(self._entries)):
+            if self._entries[revision - self._base] == _NOTHING:
+                yield revision
 
     def drop(self, count: int) -> None:
         """Forget the oldest so many."""
-        del self._entries[:count]
+        dropped = self.first - self._base
+        self._entries[dropped : dropped + count] = [_NOTHING] * count
         self.first += count
+        if dropped + count >= _DROPPED_MAX:
+            del self._entries[: dropped + count]
+            self._base = self.first
 
 
 def _changes(entry: _Entry) -> Changes:

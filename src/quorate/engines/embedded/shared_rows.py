@@ -77,7 +77,11 @@ class SharedRows:
 
     def note(self, first: int, versions: tuple[KeyValue, ...]) -> None:
         """A row was written."""
-        self._rows[first] = SharedRow(first, versions[-1].mod_revision, len(versions))
+        self.note_row(first, versions[-1].mod_revision, len(versions))
+
+    def note_row(self, first: int, last: int, count: int) -> None:
+        """A row was written, with so many versions of these revisions."""
+        self._rows[first] = SharedRow(first, last, count)
 
     def note_loaded(self, first: int, versions: tuple[KeyValue, ...]) -> None:
         """A row was there when the file was opened."""

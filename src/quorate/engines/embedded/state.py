@@ -31,6 +31,7 @@ from quorate.engines.embedded.matching import compares, has_filters, passes, wit
 from quorate.engines.embedded.pasts import keep, version_at
 from quorate.engines.embedded.records import Record, SortedRecords, key_of
 from quorate.engines.embedded.revision_log import Changes, RevisionLog
+from quorate.engines.embedded.untracking import untracked
 from quorate.engines.embedded.versions import bytes_of, newest_by_key
 from quorate.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
 from quorate.store.following import KeyWrite
@@ -102,10 +103,10 @@ class State:
         `revision` is the least the store's revision can be (a restore raises it).  Returns what need
         not be kept: a compaction that was under way when the process ended goes on with these.
         """
-        records, log = self._records, self._log
+        records = self._records
         garbage: list[KeyValue] = []
         self.compact_revision = self._trimmed = compact_revision
-        log.first = max(compact_revision, FIRST_REVISION + 1)
+        self._log = log = RevisionLog(max(compact_revision, FIRST_REVISION + 1))
         for kv in itertools.chain.from_iterable(history):
             key, at = kv.key, kv.mod_revision
             if at >= log.first:
@@ -475,7 +476,7 @@ class State:
         self._dead.add(record)
         record.now = None
         if record.past is None:
-            record.past = (prev, gone)
+            record.past = untracked((prev, gone))
         else:
             keep(record, prev)
             keep(record, gone)
@@ -626,7 +627,8 @@ class State:
         horizon = self.compact_revision
         # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
         # in memory for each of them: 17 us for every put.
-        last, count = newest_by_key(self._log.oldest(horizon + 1 - self._log.first), versions_max)
+        revisions_max = min(horizon + 1 - self._log.first, versions_max)  # of at least a version each
+        last, count = newest_by_key(self._log.oldest(revisions_max), versions_max)
         if newest is not None:
             newest.update(last)
         freed: list[KeyValue] = []

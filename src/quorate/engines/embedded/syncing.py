@@ -12,12 +12,15 @@ import os
 import queue
 import struct
 import threading
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from quorate.store.replies import Reply
 
-__all__ = ["FileSync", "NativeSync", "OnSynced", "ThreadSync", "file_sync", "sync_data"]
+if TYPE_CHECKING:
+    from quorate.engines.embedded._sync_thread import Sending, SyncOrder
+
+__all__ = ["FileSync", "FileSyncs", "NativeSync", "OnSynced", "ThreadSync", "sync_data"]
 
 # Told on the loop: with the error that the write or the sync has failed with, if one did.
 OnSynced = Callable[[OSError | None], None]
@@ -31,53 +34,84 @@ sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 class FileSync(Protocol):
     """Writes to one file, which it does not own, and syncs it; one write at a time."""
 
-    def begin(self, data: bytes, offset: int, /) -> None:
-        """Write these bytes there, and sync the file."""
+    def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
+        """Write these bytes there, and sync the file; then send the replies, if all went well."""
 
     def expect(self) -> None:
         """Something is begun in a moment, very likely."""
 
     def attach(self, reply: Reply) -> None:
-        """The reply may be sent when what was begun is done, if all went well."""
+        """One more reply for what was begun last."""
 
     def catch_up(self) -> None:
-        """Tell of what has a reply, if it is done: somebody may have seen the reply."""
+        """Tell of what was begun, if it is done: somebody may have seen a reply of it."""
 
     def close(self) -> None:
         """Finish what was begun, which is not told any more, and end."""
 
 
-def file_sync(file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> FileSync:
-    """The best there is here."""
-    try:
-        return NativeSync(file, loop, on_synced)
-    except ImportError:
-        return ThreadSync(file, loop, on_synced)
+class FileSyncs:
+    """Makes those whose writes count in the order in which they are begun, the best there are here.
+
+    sends_replies: whether replies are sent at all, or left to the loop.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        try:
+            from quorate.engines.embedded._sync_thread import SyncOrder
+        except ImportError:
+            self.sends_replies = False
+        else:
+            self.sends_replies = True
+            self._order = SyncOrder()
+
+    def make(self, file: int, on_synced: OnSynced) -> FileSync:
+        if self.sends_replies:
+            return NativeSync(file, self._loop, on_synced, self._order)
+        return ThreadSync(file, self._loop, on_synced)
 
 
 class NativeSync:
     """A thread in C, which reports through a pipe that the loop reads."""
 
-    def __init__(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> None:
+    def __init__(
+        self,
+        file: int,
+        loop: asyncio.AbstractEventLoop,
+        on_synced: OnSynced,
+        order: SyncOrder | None = None,
+    ) -> None:
         """Raises `ImportError` where that was not compiled."""
-        from quorate.engines.embedded._sync_thread import SyncThread
+        from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
 
+        self._make_sending = Sending
         self._loop, self._on_synced = loop, on_synced
         self._reports, writing_end = os.pipe()
         self._writing_end = writing_end
         os.set_blocking(self._reports, False)  # the loop must not wait here, whatever happens
-        self._thread = SyncThread(file, writing_end)
-        self.begin, self.expect = self._thread.begin, self._thread.expect
-        self._reply: Reply | None = None
+        self._thread = SyncThread(file, writing_end, order or SyncOrder())
+        self.expect = self._thread.expect
+        self._is_begun = False
         loop.add_reader(self._reports, self._reported)
 
+    def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
+        # (One that was taken back before it left is over.)
+        sendings = [self._hand_over(reply) for reply in replies if not reply.is_over]
+        self._thread.begin(data, offset, sendings)
+        self._is_begun = True
+
     def attach(self, reply: Reply) -> None:
-        if self._thread.attach(reply.descriptor, reply.data):
-            self._reply = reply
-            reply.handed_over(self._thread.take_back)
+        if not reply.is_over:
+            self._thread.attach(self._hand_over(reply))
+
+    def _hand_over(self, reply: Reply) -> Sending:
+        sending = self._make_sending(reply.descriptor, reply.data)
+        reply.handed_over(sending)
+        return sending
 
     def catch_up(self) -> None:
-        if self._reply is not None:
+        if self._is_begun and not self._thread.is_busy():
             self._reported()
 
     def close(self) -> None:
@@ -93,9 +127,9 @@ class NativeSync:
             (error,) = _REPORT.unpack(os.read(self._reports, _REPORT.size))
         except BlockingIOError:  # it is not there yet, or somebody who caught up has read it
             return
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply.take_back()  # it was sent by now; if not, that is for the loop to do
+        self._is_begun = False
+        if not error:
+            self._thread.told()
         self._on_synced(OSError(error, os.strerror(error)) if error else None)
 
 
@@ -109,14 +143,15 @@ class ThreadSync:
         self._thread = threading.Thread(target=self._run, name="quorate-sync", daemon=True)
         self._thread.start()
 
-    def begin(self, data: bytes, offset: int, /) -> None:
+    def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
+        del replies  # left to the loop: this thread, too, would need the interpreter lock to send them
         self._wishes.put((data, offset))
 
     def expect(self) -> None:
         pass
 
     def attach(self, reply: Reply) -> None:
-        """(It is left to the loop: this thread, too, would need the interpreter lock to send it.)"""
+        """(As above.)"""
 
     def catch_up(self) -> None:
         pass

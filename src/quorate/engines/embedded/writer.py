@@ -31,6 +31,10 @@ class Writer(Protocol):
     def expect(self) -> None:
         """A commit is submitted in a moment, very likely."""
 
+    @property
+    def sends_replies(self) -> bool:
+        """Whether replies are of any use here."""
+
     def attach(self, reply: Reply) -> None:
         """Have it sent when the commit that was submitted last is durable; or not at all."""
 
@@ -39,6 +43,9 @@ class Writer(Protocol):
 
     @property
     def submit(self) -> Callable[[Job, Done], None]: ...
+
+    def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
+        """Make it durable; the replies may leave in the moment in which it is."""
 
     async def size(self) -> JournalSize | None: ...
 
@@ -51,13 +58,15 @@ class InstantWriter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.has_room = True
+        self.sends_replies = False
+
+    def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
+        del batch, replies
+        self.has_room = False
+        self._loop.call_soon(self._committed, done)
 
     def submit(self, job: Job, done: Done) -> None:
         result: object = None
-        if isinstance(job, Batch):
-            self.has_room = False
-            self._loop.call_soon(self._committed, done)
-            return
         if isinstance(job, Clean):
             result = Cleaned(len(job.names) - job.start, more=False, took_s=0.0)
         elif isinstance(job, Sweep):
@@ -98,7 +107,8 @@ class JournalWriter:
         self._journal = journal
         self._loop = loop
         self._jobs = JournalJobs(journal, loop, failed=failed)
-        self.submit = self._jobs.submit
+        self.submit, self.commit = self._jobs.submit, self._jobs.commit
+        self.sends_replies = self._jobs.sends_replies
         self.expect = self._jobs.expect
         self.attach = self._jobs.attach
         self.catch_up = self._jobs.catch_up

@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, cast
 
+from quorate.faces.common.descriptors import NO_DESCRIPTOR, own_descriptor
 from quorate.faces.etcd.asgi import HttpCall
 from quorate.faces.etcd.calls import (
     UNSENT_BYTES_MAX,
@@ -64,7 +65,7 @@ STALLED_S = 120.0
 _STALLED_BYTES_MIN = 1 << 20
 LINGER_S = 1.0
 
-_NO_DESCRIPTOR, _UNASKED = -1, -2
+_UNASKED = -2
 
 
 class Session(CallHost):
@@ -115,7 +116,7 @@ class Session(CallHost):
         if self._descriptor >= 0:
             assert self._reply is None, "nobody may send to a descriptor that is closed"
             os.close(self._descriptor)
-            self._descriptor = _NO_DESCRIPTOR
+            self._descriptor = NO_DESCRIPTOR
 
     def data_received(self, data: bytes) -> None:
         if self._catch_up is not None:
@@ -172,7 +173,7 @@ class Session(CallHost):
         if self.http2.has_data_to_send or transport.get_write_buffer_size():
             return None  # which must not be overtaken by half of it
         if self._descriptor == _UNASKED:
-            self._descriptor = _own_descriptor(transport)
+            self._descriptor = own_descriptor(transport)
         if self._descriptor < 0:
             return None
         self._reply = reply = Reply(self._descriptor, data)
@@ -377,20 +378,6 @@ class Session(CallHost):
         elif self._stalled_at is not None and now - self._stalled_at > STALLED_S:
             logger.info("closing a connection: %d bytes wait for it, and it takes none", pending)
             self.abort()
-
-
-def _own_descriptor(transport: asyncio.Transport) -> int:
-    """A descriptor of the connection's socket for us alone, or none if what is written is encrypted.
-
-    The transport's own may be closed, and its number be somebody else's, at any time.
-    """
-    opened = transport.get_extra_info("socket")
-    if opened is None or transport.get_extra_info("sslcontext") is not None:
-        return _NO_DESCRIPTOR
-    try:
-        return os.dup(opened.fileno())
-    except OSError:  # there are no more of them: then this is done without
-        return _NO_DESCRIPTOR
 
 
 def _unknown_method(path: str, methods: Iterable[str]) -> GrpcError:

@@ -195,9 +195,11 @@ class Commits:
         if plain is None:
             return False
         writes, change = plain
+        write.plain = change
         try:
-            revision = following.write(writes, self._on_failed)
+            revision = following.write(writes, self._on_failed, write)
         except QuorateError:
+            write.plain = None
             return False  # the long way ends there as well, and knows what to do then
         write.is_known = True
         write.revision = revision

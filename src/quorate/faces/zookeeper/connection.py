@@ -41,6 +41,7 @@ from quorate.faces.zookeeper.sessions import Session, SessionKeeper
 from quorate.faces.zookeeper.stats import ConnectionStats
 from quorate.faces.zookeeper.surroundings import Peer, Surroundings
 from quorate.faces.zookeeper.turns import Turn
+from quorate.store.replies import Reply
 from quorate.wire.zookeeper.codes import PASSWORD_BYTES, XID_PING, Err, Op, Perm
 from quorate.wire.zookeeper.frames import FrameLengthError
 from quorate.wire.zookeeper.replies import encode_connect_response, encode_reply, token_body
@@ -96,7 +97,7 @@ class Connection:
         self._commits = face.replica.commits
         self._sessions: SessionKeeper = face.sessions
         self._read_only: ReadOnlySessions | None = None  # they are, if nothing can be written
-        self._tree = face.replica.tree
+        self._tree, self._watches = face.replica.tree, face.replica.watches
         self.address = stats.host
         self.ids: tuple[Identity, ...] = ()
         self.session_id = 0
@@ -111,6 +112,9 @@ class Connection:
         self._intake = Intake(peer, stats, face.settings.jute_maxbuffer)
         self._output: list[bytes] = []
         self._output_bytes = 0
+        self._ahead: Reply | None = None  # of the first turn, that another thread may be sending
+        self._came_alone = False  # the request that is being taken
+        self._ahead_is_due = False  # it was durable: what is not sent of it is ours to send
         self.is_busy = False  # whoever keeps it so will flush
         self._flush_due = self._go_on_due = False
         self._can_write = True
@@ -170,6 +174,8 @@ class Connection:
         """Hand over what there is to send; whether the peer still takes it."""
         self._flush_due = False
         output = self._output
+        if self._ahead is not None and (output or self._ahead_is_due):
+            self._settle_ahead()
         if output:
             data = output[0] if len(output) == 1 else b"".join(output)
             output.clear()
@@ -198,6 +204,8 @@ class Connection:
             throttle.size -= turn.size
         self._turns.clear()
         self._intake.kept.clear()
+        if self._ahead is not None:
+            self._settle_ahead()
         self._output.clear()
         self._face.stats.disconnected(self.stats)
 
@@ -263,6 +271,7 @@ class Connection:
         self._replica, self._reads, self._read_only = face.replica, face.reads, face.read_only
         self._sessions = face.sessions if self._read_only is None else self._read_only
         self._tree, self._commits = self._replica.tree, self._replica.commits
+        self._watches = self._replica.watches
         if request.session_id:
             face.stats.connection_revalidate_count += 1
         self._sessions.connect(request, self)
@@ -344,6 +353,7 @@ class Connection:
         turns, commits = self._turns, self._commits
         if not self._can_write:
             return 0  # `resume` will have the rest taken
+        self._came_alone = len(frames) == 1
         for index, frame in enumerate(frames):
             if turns and not self._may_take_more():
                 return index
@@ -508,7 +518,9 @@ class Connection:
             throttle.count -= 1
             throttle.size -= turn.size
             outcome = turn.outcome
-            if outcome is None:
+            if turn.reply is not None and outcome is not None:
+                self._has_replied(turn, turn.reply, now)
+            elif outcome is None:
                 self._answer(turn.xid, turn.op, turn.request, turn.started, now)
             else:
                 op = _ERROR if outcome.err else turn.op
@@ -544,6 +556,51 @@ class Connection:
         self._output_bytes += size
         self.stats.answered(op, xid, zxid, size, started, now, wrote)
 
+    # -- replies that other threads send -----------------------------------------------------
+
+    def reply_ahead(self, turn: Turn, zxid: int, body: bytes) -> Reply | None:
+        """The first turn will end so: what its reply is, for another thread to send.
+
+        Until that is settled nothing else may be sent.  No event may come: who watches anything is
+        answered by the loop, which keeps the order.  So is who has sent several requests together, with
+        one send for all of them.
+        """
+        if not self._came_alone or len(self._turns) != 1 or self.is_over:
+            return None
+        if self._ahead is not None:
+            self._settle_ahead()  # of the turn before; mostly it was sent, and this is what came of it
+        if self._output or not self._can_write:
+            return None
+        if self._watches.is_any and self._watches.has(self):
+            return None
+        descriptor = self._peer.descriptor()
+        if descriptor < 0:
+            return None
+        turn.reply = self._ahead = reply = Reply(descriptor, encode_reply(turn.xid, zxid, 0, body))
+        self._ahead_is_due = False
+        return reply
+
+    def _has_replied(self, turn: Turn, reply: Reply, now: float) -> None:
+        """The turn that has such a reply is durable."""
+        if reply is self._ahead:
+            self._ahead_is_due = True  # it is probably being sent right now
+        elif not reply.sent_bytes:
+            self._put_out(reply.data)
+        self.stats.answered(
+            turn.op, turn.xid, self._tree.zxid, len(reply.data), turn.started, now, True
+        )
+
+    def _settle_ahead(self) -> None:
+        """From now on nobody else sends; what is left over goes before everything else."""
+        reply, self._ahead = self._ahead, None
+        assert reply is not None
+        reply.take_back()
+        sent, size = reply.sent_bytes, len(reply.data)
+        if sent < size and (sent or self._ahead_is_due):
+            self._output.insert(0, reply.data[sent:] if sent else reply.data)
+            self._output_bytes += size - sent
+        self._ahead_is_due = False
+
     def _put_out(self, data: bytes) -> None:
         self._output.append(data)
         self._output_bytes += len(data)
@@ -554,7 +611,7 @@ class Connection:
             self._face.go_on_soon(self)
 
     def _flush_later(self) -> None:
-        if not self._flush_due and self._output:
+        if not self._flush_due and (self._output or self._ahead_is_due):
             self._flush_due = True
             self._face.flush_soon(self)
 

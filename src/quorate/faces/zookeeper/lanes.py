@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Final, TypeAlias
 
+from quorate.faces.zookeeper.drafts import made_at
 from quorate.faces.zookeeper.outcome import OnOutcome, Outcome
-from quorate.faces.zookeeper.proposals import Caller, Proposal, WriteRequest
+from quorate.faces.zookeeper.proposals import Caller, Proposal, WriteRequest, plain_reply
 from quorate.faces.zookeeper.tree import Node, PlainChange
+from quorate.store.following import Written
+from quorate.store.replies import Reply
 from quorate.wire.zookeeper.requests import CloseSession, Sync
 
 __all__ = ["NOTHING_LEFT", "Lane", "OnOutcome", "Outcome", "Request", "Write"]
@@ -17,7 +20,7 @@ NOTHING_LEFT: Final[dict[bytes, Node]] = {}
 Request: TypeAlias = WriteRequest | CloseSession | Sync
 
 
-class Write:
+class Write(Written):
     """One request, from submission to outcome.
 
     Most wait for nobody and nobody waits for them: what would hold those is made when there are some.
@@ -69,6 +72,14 @@ class Write:
         self.waits_for: set[Write] | None = None
         self.dependents: list[Write] | None = None
         self.claims: tuple[bytes, ...] = ()  # znodes that nobody younger gets while it waits
+
+    def reply(self, revision: int) -> Reply | None:
+        """It took the shortcut, and is this revision."""
+        plain = self.plain
+        assert plain is not None
+        node = plain.node
+        made_at(node, revision)
+        return self.on_outcome.ahead(revision, plain_reply(self.request, node.path, node))
 
 
 class Lane:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorate.native import mypyc_attr
+from quorate.store.replies import Reply
 
 __all__ = ["Calls", "OnOutcome", "Outcome"]
 
@@ -29,6 +30,11 @@ class OnOutcome:
 
     def settled(self, outcome: Outcome | None) -> None:
         raise NotImplementedError
+
+    def ahead(self, zxid: int, body: bytes) -> Reply | None:
+        """It will end so, once that is durable: the reply that may leave in that moment, if any."""
+        del zxid, body
+        return None
 
 
 class Calls(OnOutcome):

@@ -23,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import socket
 import ssl as tls
 from collections import Counter
@@ -31,6 +32,7 @@ from typing import cast
 
 from quorate.clock import Clock, SystemClock
 from quorate.errors import QuorateError
+from quorate.faces.common.descriptors import NO_DESCRIPTOR, own_descriptor
 from quorate.faces.zookeeper import four_letter
 from quorate.faces.zookeeper.connection import Connection
 from quorate.faces.zookeeper.read_only import ReadOnlySessions
@@ -60,7 +62,12 @@ DRAIN_S = 0.5
 RETRY_S = 0.5
 CHECK_EVERY_S = 5.0
 
+# Connections that have a second descriptor, for threads that send replies.  The loop can do it as well,
+# and those who connect need descriptors, too.
+DESCRIPTORS_MAX = 1024
+
 _WRITE_BUFFER_MAX = 1 << 20
+_UNASKED = -2
 
 
 class Face:
@@ -81,6 +88,7 @@ class Face:
         self._refused: Counter[str] = Counter()
         self._all_gone = asyncio.Event()
         self._is_draining = False
+        self._descriptors_left = DESCRIPTORS_MAX
         self._to_flush: list[Connection] = []
         self._to_go_on: list[Connection] = []
         self._pass_due = False
@@ -213,6 +221,19 @@ class Face:
         if not self._lines:
             self._all_gone.set()
 
+    def take_descriptor(self, transport: asyncio.Transport) -> int:
+        """One that others may send to, while there are some."""
+        if not self._descriptors_left:
+            return NO_DESCRIPTOR
+        descriptor = own_descriptor(transport)
+        if descriptor >= 0:
+            self._descriptors_left -= 1
+        return descriptor
+
+    def give_descriptor_back(self, descriptor: int) -> None:
+        os.close(descriptor)
+        self._descriptors_left += 1
+
     async def check_forever(self) -> None:
         """Say now and then who was refused: one line, however many there were."""
         while True:
@@ -310,6 +331,7 @@ class _Line(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._peer_is_done = False
+        self._descriptor = _UNASKED  # for replies that other threads send
 
     # -- the transport's side
 
@@ -341,6 +363,9 @@ class _Line(asyncio.Protocol):
         if self.connection is not None:
             self.connection.lost()
             self._face.left(self)
+        if self._descriptor >= 0:
+            self._face.give_descriptor_back(self._descriptor)
+            self._descriptor = NO_DESCRIPTOR
 
     def data_received(self, data: bytes) -> None:
         if self._face.catch_up is not None:
@@ -371,6 +396,14 @@ class _Line(asyncio.Protocol):
             self.connection.hang_up(f"it has not said what it wants for {SESSIONLESS_S:g} s")
 
     # -- the connection's side
+
+    def descriptor(self) -> int:
+        transport = self._transport
+        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
+            return NO_DESCRIPTOR
+        if self._descriptor == _UNASKED:
+            self._descriptor = self._face.take_descriptor(transport)
+        return self._descriptor
 
     def send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():

@@ -24,6 +24,13 @@ class Peer(Protocol):
 
     def send(self, data: bytes) -> None: ...
 
+    def descriptor(self) -> int:
+        """For another thread to send something that must not be split: negative if that cannot be now.
+
+        It is good until the connection has been told that it is `lost`.
+        """
+        ...
+
     def close(self) -> None:
         """Hang up once what was sent has gone out."""
         ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quorate.faces.zookeeper.outcome import OnOutcome, Outcome
+from quorate.store.replies import Reply
 from quorate.wire.zookeeper.requests import Request
 
 if TYPE_CHECKING:
@@ -16,7 +17,17 @@ __all__ = ["Turn"]
 class Turn(OnOutcome):
     """A request that waits to be answered."""
 
-    __slots__ = ("connection", "is_pending", "op", "outcome", "request", "size", "started", "xid")
+    __slots__ = (
+        "connection",
+        "is_pending",
+        "op",
+        "outcome",
+        "reply",
+        "request",
+        "size",
+        "started",
+        "xid",
+    )
 
     def __init__(
         self,
@@ -32,6 +43,10 @@ class Turn(OnOutcome):
         self.size, self.started = size, started
         self.is_pending = False  # submitted, and not settled yet
         self.outcome: Outcome | None = None
+        self.reply: Reply | None = None  # that another thread may send, or has sent
+
+    def ahead(self, zxid: int, body: bytes) -> Reply | None:
+        return self.connection.reply_ahead(self, zxid, body)
 
     def settled(self, outcome: Outcome | None) -> None:
         self.is_pending = False

@@ -141,6 +141,14 @@ class WatchTable:
     def is_any(self) -> bool:
         return bool(self._data.watchers or self._child.watchers or self._recursive.watchers)
 
+    def has(self, watcher: Watcher) -> bool:
+        """Whether it watches anything."""
+        return (
+            watcher in self._data.modes
+            or watcher in self._child.modes
+            or watcher in self._recursive.modes
+        )
+
     @property
     def count(self) -> int:
         """All watches.  A persistent one counts twice, as it is a data and a child watch."""

@@ -66,6 +66,9 @@ class Client:
         self.unparsed += data
         self._heard.set()
 
+    def descriptor(self) -> int:
+        return -1  # nobody else may send to it
+
     def close(self) -> None:
         assert not self._is_closed
         self._is_closed = True
