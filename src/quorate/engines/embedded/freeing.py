@@ -31,6 +31,14 @@ def _place(past: Sequence[KeyValue], kv: KeyValue) -> int:
     return bisect_left(past, kv.mod_revision, key=_mod_revision)
 
 
+def _free_oldest(past: deque[KeyValue], until: int, freed: list[KeyValue]) -> None:
+    """Of a long past, what is from before this revision."""
+    # (From the front, one by one: the middle of a deque of 100,000 is 700 steps away, each somewhere in
+    # main memory, and a search by halves took half of the time of all freeing.)
+    while past and past[0].mod_revision < until:
+        freed.append(past.popleft())
+
+
 def free_before(
     last: Iterable[KeyValue], records: Mapping[bytes, Record], horizon: int, freed: list[KeyValue]
 ) -> list[Record]:
@@ -47,6 +55,13 @@ def free_before(
             record.past = None
             continue
         itself = not kv.version and kv.mod_revision < horizon
+        if isinstance(past, deque):
+            _free_oldest(past, kv.mod_revision + itself, freed)
+            if not past:
+                record.past = None
+                if record.now is None:
+                    gone.append(record)
+            continue
         older = _place(past, kv) + itself
         if older == len(past):
             freed += past
@@ -56,8 +71,6 @@ def free_before(
         elif isinstance(past, list):
             freed += past[:older]
             del past[:older]
-        elif isinstance(past, deque):
-            freed += [past.popleft() for _ in range(older)]
         elif older:
             freed += past[:older]
             record.past = past[older:]

@@ -399,7 +399,8 @@ class Commits:
             change = tree.land(plain, revision)
             if watches.is_any:
                 watches.fire((change,), revision)
-            body = plain_reply(write.request, plain.node.path, change[2])
+            # (Who has a reply already need not be told what to say.)
+            body = b"" if write.replies else plain_reply(write.request, plain.node.path, change[2])
             self._finish(write, Outcome(_OK, revision, body))
 
     def applied(self, revision: int) -> None:

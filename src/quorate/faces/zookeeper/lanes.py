@@ -44,6 +44,7 @@ class Write(Written):
         "plain",
         "proposal",
         "refusal",
+        "replies",
         "request",
         "revision",
         "waits_for",
@@ -64,6 +65,7 @@ class Write(Written):
         self.revision = 0  # and it went through
         self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
         self.plain: PlainChange | None = None  # of one that took the shortcut, while in flight
+        self.replies = False  # with a reply that was made ahead, of one that took the shortcut
         self.proposal: Proposal | None = None  # of any other
         self.left: dict[bytes, Node] = NOTHING_LEFT  # the znodes as it leaves them, while in flight
         self.first_key = b""
@@ -79,7 +81,9 @@ class Write(Written):
         assert plain is not None
         node = plain.node
         made_at(node, revision)
-        return self.on_outcome.ahead(revision, plain_reply(self.request, node.path, node))
+        reply = self.on_outcome.ahead(revision, plain_reply(self.request, node.path, node))
+        self.replies = reply is not None
+        return reply
 
 
 class Lane:

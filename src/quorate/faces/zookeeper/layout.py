@@ -31,6 +31,7 @@ import msgspec
 from quorate.errors import DataError
 from quorate.faces.zookeeper.acl import OPEN_ACL, interned
 from quorate.store.model import KeyRange
+from quorate.wire.packing import Packer
 from quorate.wire.zookeeper.requests import Acl
 
 __all__ = [
@@ -128,7 +129,7 @@ def session_id_of(key: bytes) -> int | None:
 
 _NODE: Final = struct.Struct(">BBBqqqqiiqI")
 _NODE_SIZE: Final = 55
-_pack_node: Final = _NODE.pack
+_pack_node: Final = Packer(">BBBqqqqiiqI")
 
 # What `decode_node` gives: kind, data, acl, ctime, mtime, czxid, mzxid, version, aversion, owner.
 # A plain tuple: it is made for every change the replica applies.
@@ -150,7 +151,10 @@ def encode_node(
 ) -> bytes:
     """`owner` is the session of an ephemeral, the milliseconds of a TTL node, else 0."""
     packed = b"" if acl is OPEN_ACL else _pack_acl(acl)
-    header: bytes = _pack_node(
+    tail = data or b""
+    if packed:
+        tail = packed + tail
+    return _pack_node(
         _FORMAT,
         kind,
         data is not None,
@@ -162,10 +166,8 @@ def encode_node(
         aversion,
         owner,
         len(packed),
+        tail,
     )
-    if packed:
-        header += packed
-    return header + data if data else header
 
 
 def decode_node(value: bytes) -> NodeRecord:
@@ -202,7 +204,7 @@ def _unpack_acl(packed: bytes) -> tuple[Acl, ...]:
 # -- what happened below it ------------------------------------------------------------------
 
 _KIDS_RECORD: Final = struct.Struct(">Biiq")
-_pack_kids: Final = _KIDS_RECORD.pack
+_pack_kids: Final = Packer(">Biiq")
 
 KidsRecord = tuple[int, int, int]  # creates, children, pzxid
 

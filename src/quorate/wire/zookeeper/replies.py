@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from struct import Struct
 from typing import Final
 
+from quorate.wire.packing import Packer
 from quorate.wire.zookeeper.codes import XID_EVENT, Op
 from quorate.wire.zookeeper.jute import INT
 from quorate.wire.zookeeper.records import Acl
@@ -42,17 +43,15 @@ __all__ = [
     "whoami_body",
 ]
 
-_REPLY: Final = Struct(">iiqi")
-_EVENT: Final = Struct(">iiqiiii")
 _CONNECTED: Final = Struct(">iiiqi")
-_STAT: Final = Struct(">qqqqiiiqiiq")
 _MULTI_HEADER: Final = Struct(">i?i")
 
-STAT_BYTES: Final = _STAT.size
+STAT_BYTES: Final = 68
 
 _int: Final = INT.pack
-_reply: Final = _REPLY.pack
-_stat: Final = _STAT.pack
+_reply: Final = Packer(">iiqi")
+_event: Final = Packer(">iiqiiii")
+_stat: Final = Packer(">qqqqiiiqiiq")
 
 _NULL: Final = _int(-1)
 
@@ -62,12 +61,12 @@ _LENGTHS: Final = tuple(_int(size) for size in range(256))
 
 def encode_reply(xid: int, zxid: int, err: int, body: bytes = b"") -> bytes:
     """The frame that answers the request `xid`."""
-    return _reply(16 + len(body), xid, zxid, err) + body
+    return _reply(16 + len(body), xid, zxid, err, body)
 
 
 def encode_event(type: int, state: int, path: bytes, zxid: int = -1) -> bytes:
     """The frame that tells a watcher what happened to `path`."""
-    return _EVENT.pack(28 + len(path), XID_EVENT, zxid, 0, type, state, len(path)) + path
+    return _event(28 + len(path), XID_EVENT, zxid, 0, type, state, len(path), path)
 
 
 def encode_connect_response(
