@@ -9,7 +9,8 @@ Apart from `api`, and compiled, since every write of a lone client makes one.
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 __all__ = ["Reply", "Sending"]
 
@@ -20,6 +21,9 @@ class Sending(Protocol):
     def take_back(self) -> int:
         """End that; how many bytes were sent."""
         ...
+
+
+_S = TypeVar("_S", bound=Sending)
 
 
 class Reply:
@@ -37,9 +41,11 @@ class Reply:
         self.is_over = False  # it is not to be sent any more, by others
         self._sending: Sending | None = None
 
-    def handed_over(self, sending: Sending) -> None:
-        """Another thread may send it from now on."""
+    def hand_over(self, make: Callable[[int, bytes], _S]) -> _S:
+        """What another thread may send from now on, of the descriptor and the bytes."""
+        sending = make(self.descriptor, self.data)
         self._sending = sending
+        return sending
 
     def take_back(self) -> None:
         """From now on it is not sent, except for `sent_bytes` of it, which were."""

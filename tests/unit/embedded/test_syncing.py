@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import random
+import select
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,7 @@ async def test_what_is_compiled_is_used(file: int) -> None:
 
 @native
 def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
-    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
+    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread, make_sending
 
     order = SyncOrder()
     thread = SyncThread(file, file, order)
@@ -155,11 +156,18 @@ def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
     thread.close()
     with pytest.raises(RuntimeError, match="has ended"):
         thread.begin(b"", 0)
-    sending = Sending(file, b"x")
+    sending = make_sending(file, b"x")
     assert not thread.attach(sending)
     assert sending.take_back() == 0
-    with pytest.raises(RuntimeError, match="has its bytes already"):
-        sending.__init__(file, b"y")  # type: ignore[misc]
+    with pytest.raises(TypeError, match="cannot create"):
+        Sending()
+    wrong_sendings: list[tuple[Any, ...]] = [(), (file,), (file, "x"), ("file", b"x"), (file, b"x", 0)]
+    for wrong in wrong_sendings:
+        with pytest.raises(TypeError):
+            make_sending(*wrong)
+    for descriptor in (-1, 2**31):
+        with pytest.raises(ValueError, match="no descriptor"):
+            make_sending(descriptor, b"x")
     with pytest.raises(TypeError):
         SyncThread("file", file, order)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="SyncOrder"):
@@ -386,60 +394,108 @@ async def test_a_reply_that_was_taken_back_before_it_left_is_not_sent(
 
 @native
 def test_what_is_synced_is_not_answered_before_what_was_begun_before_it(
-    file: int, ends: tuple[socket.socket, socket.socket]
+    file: int, tmp_path: Path, ends: tuple[socket.socket, socket.socket]
 ) -> None:
-    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
+    from quorate.engines.embedded._sync_thread import SyncOrder, SyncThread, make_sending
 
     ours, theirs = ends
     order = SyncOrder()
-    with _pipe() as (slow_reports, slow_end), _pipe() as (reports, end):
-        slow, quick = SyncThread(file, slow_end, order), SyncThread(file, end, order)
-        filled = _fill(slow_end)  # so that the slow one cannot report
-        slow.begin(b"1", 0, [Sending(ours.fileno(), b"1,"), Sending(ours.fileno(), b"2,")])
-        quick.begin(b"2", 1, [Sending(ours.fileno(), b"3,")])
-        assert os.read(reports, 4) == bytes(4)
-        assert quick.attach(Sending(ours.fileno(), b"4,"))
+    other = os.open(tmp_path / "other", os.O_RDWR | os.O_CREAT)
+    with _pipe() as (slow_rings, slow_bell), _pipe() as (rings, bell):
+        slow, quick = SyncThread(other, slow_bell, order), SyncThread(file, bell, order)
+        to_ours = functools.partial(make_sending, ours.fileno())
+        slow.begin(
+            bytes(64 << 20), 0, [to_ours(b"1,"), to_ours(b"2,")]
+        )  # for which a disk takes its time
+        quick.begin(b"2", 1, [to_ours(b"3,")])
+        assert os.read(rings, 1)
+        assert quick.outcome() == 0
+        assert quick.attach(to_ours(b"4,"))
         quick.begin(b"3", 2)
-        assert os.read(reports, 4) == bytes(4)  # it has done all that it does after the one before
+        assert os.read(rings, 1)  # it has done all that it does after the one before
         assert _received(theirs) == b""
+        assert slow.outcome() is None, "a test of nothing: the slow one was as quick"
         theirs.settimeout(_SOON_S)
-        assert _read_exactly(slow_reports, filled + 4)[filled:] == bytes(4)
         received = b""
         while len(received) < 8:
             received += theirs.recv(100)
+        assert os.read(slow_rings, 1)
         slow.close()
         quick.close()
         theirs.setblocking(False)
         assert received + _received(theirs) == b"1,2,3,4,"
+    os.close(other)
 
 
 @native
-@pytest.mark.parametrize("reads_report_first", [True, False])
+@pytest.mark.parametrize("told_first", [True, False])
 async def test_behind_a_write_that_failed_nothing_is_answered_whichever_ends_first(
-    file: int, ends: tuple[socket.socket, socket.socket], reads_report_first: bool
+    file: int, ends: tuple[socket.socket, socket.socket], told_first: bool
 ) -> None:
-    from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
+    from quorate.engines.embedded._sync_thread import SyncOrder, SyncThread, make_sending
 
     ours, theirs = ends
     read_only = os.open(os.devnull, os.O_RDONLY)
     order = SyncOrder()
-    with _pipe() as (failing_reports, failing_end), _pipe() as (reports, end):
-        failing, thread = SyncThread(read_only, failing_end, order), SyncThread(file, end, order)
-        failing.begin(b"1", 0, [Sending(ours.fileno(), b"1,")])
-        if reads_report_first:
-            assert os.read(failing_reports, 4) != bytes(4)
+    with _pipe() as (failing_rings, failing_bell), _pipe() as (rings, bell):
+        failing, thread = SyncThread(read_only, failing_bell, order), SyncThread(file, bell, order)
+        failing.begin(b"1", 0, [make_sending(ours.fileno(), b"1,")])
+        if told_first:
+            assert os.read(failing_rings, 1)
+            assert failing.outcome() == errno.EBADF
+            assert failing.outcome() is None
         begun = 1
         with pytest.raises(RuntimeError, match="has failed"):
             for number in range(2, 100):
-                thread.begin(b"data", 0, [Sending(ours.fileno(), b"%d," % number)])
+                thread.begin(b"data", 0, [make_sending(ours.fileno(), b"%d," % number)])
                 begun = number
-                assert os.read(reports, 4) == bytes(4)
-                thread.told()
+                assert os.read(rings, 1)
+                assert thread.outcome() == 0
         assert begun == 8  # it is bounded what is kept for them
         failing.close()
         thread.close()
     os.close(read_only)
     assert _received(theirs) == b""
+
+
+@native
+async def test_a_bell_that_rings_for_what_was_told_is_no_harm(file: int) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+    for number in range(200):
+        sync.begin(b"%03d" % number, 0)
+        while told.empty():
+            sync.catch_up()  # before the bell, or while it rings
+        assert told.get_nowait() is None
+        if number % 3 == 0:
+            await asyncio.sleep(0)
+    os.write(sync._bell, bytes(100))
+    await asyncio.sleep(0.01)
+    assert told.empty()
+    sync.begin(b"end", 0)
+    assert await asyncio.wait_for(told.get(), _SOON_S) is None
+    assert os.pread(file, 10, 0) == b"end"
+    sync.close()
+
+
+@native
+async def test_who_saw_a_reply_finds_its_outcome_there(
+    file: int, ends: tuple[socket.socket, socket.socket]
+) -> None:
+    ours, theirs = ends
+    theirs.settimeout(_SOON_S)
+    told: list[OSError | None] = []
+    sync = NativeSync(file, asyncio.get_running_loop(), told.append)
+    for count in (1, 2, 5) * 50:
+        told.clear()
+        sync.begin(b"data", 0, [Reply(ours.fileno(), b"x") for _ in range(count)])
+        assert theirs.recv(1) == b"x"
+        sync.catch_up()
+        assert told == [None]
+        received = 1
+        while received < count:
+            received += len(theirs.recv(count))
+    sync.close()
 
 
 @native
@@ -455,9 +511,7 @@ async def test_those_that_were_made_together_have_one_order(
     sync.begin(b"data", 0, [Reply(ours.fileno(), b"2,")])
     for each in (failing, sync):
         assert isinstance(each, NativeSync)
-        deadline = time.monotonic() + _SOON_S
-        while each._thread.is_busy():
-            assert time.monotonic() < deadline
+        assert select.select([each._rings], [], [], _SOON_S)[0]
         each.close()  # when it has sent what it had to; and the loop was told nothing
     os.close(read_only)
     assert _received(theirs) == b""
@@ -532,21 +586,3 @@ def _pipe() -> Iterator[tuple[int, int]]:
     yield reading_end, writing_end
     os.close(reading_end)
     os.close(writing_end)
-
-
-def _fill(pipe: int) -> int:
-    """How much went in."""
-    size = 0
-    os.set_blocking(pipe, False)
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            size += os.write(pipe, b"." * 4096)
-    os.set_blocking(pipe, True)
-    return size
-
-
-def _read_exactly(pipe: int, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        data += os.read(pipe, size - len(data))
-    return data

@@ -3,19 +3,18 @@
  *
  * A thread of Python's has to take the interpreter lock twice for a sync: to begin it and to tell of
  * its end.  A loop that is busy holds the lock, so every group commit waited until it had nothing else
- * to do, and the disk idled meanwhile.  This thread takes the lock never: `begin` wakes it, and it
- * writes four bytes into a pipe, which the loop reads from: 0, or the errno of a write or sync that
- * failed.
+ * to do, and the disk idled meanwhile.  This thread takes the lock never: `begin` wakes it; how it went is
+ * there for whoever asks (`outcome`), and a byte in a pipe wakes the loop to do so, unless it has.
  *
  * With what it is to write, and while it is at work, it may get descriptors and bytes for them (`Sending`):
  * what clients are told that wait for just this.  They are sent when all is well, without waiting, and after
- * the report is in the pipe: whoever has seen them can rely on the report being there.  `take_back` tells how
- * much of one was sent, and sees to it that no more is.
+ * the outcome is known: whoever has seen one can rely on finding that.  `take_back` tells how much of one was
+ * sent, and sees to it that no more is.
  *
  * Several threads may be at work, on frames that count only in their order (`SyncOrder`).  What goes with a
- * frame is sent when that frame and all before it are synced and reported, by whichever thread is the last of
- * these to be done; of those behind one that has failed, nothing is.  Two frames may be sent from at the same
- * time: whoever has something for one socket in both keeps it back until the first is settled.
+ * frame is sent when the outcome of that frame and of all before it is known, by whichever thread is the last
+ * of these to be done; of those behind one that has failed, nothing is.  Two frames may be sent from at the
+ * same time: whoever has something for one socket in both keeps it back until the first is settled.
  *
  * A thread that sleeps takes 30 us to wake up, on another processor that slept.  Who knows that something
  * will be begun says so (`expect`), and does what it still has to do while the thread wakes up; that one
@@ -30,6 +29,7 @@
 #include <Python.h>
 
 #include <errno.h>
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -72,18 +72,25 @@ static void send_now(Sending *self)
     atomic_store(&self->state, OVER);
 }
 
-static int sending_init(Sending *self, PyObject *args, PyObject *kwargs)
+/* (A function, since to call a type takes longer than everything else that happens to one.) */
+static PyObject *make_sending(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    static char *names[] = {"descriptor", "data", NULL};
-    if (self->data != NULL) {
-        PyErr_SetString(PyExc_RuntimeError, "it has its bytes already");
-        return -1;
+    if (count != 2 || !PyBytes_Check(args[1])) {
+        PyErr_SetString(PyExc_TypeError, "a descriptor and bytes are wanted");
+        return NULL;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iO!", names, &self->descriptor, &PyBytes_Type,
-                                     &self->data))
-        return -1;
-    Py_INCREF(self->data);
-    return 0;
+    long descriptor = PyLong_AsLong(args[0]);
+    if (descriptor < 0 || descriptor > INT_MAX) {
+        if (!PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "that is no descriptor");
+        return NULL;
+    }
+    Sending *self = (Sending *)sending_type->tp_alloc(sending_type, 0);
+    if (self == NULL)
+        return NULL;
+    self->descriptor = (int)descriptor;
+    self->data = Py_NewRef(args[1]);
+    return (PyObject *)self;
 }
 
 static PyObject *sending_take_back(Sending *self, PyObject *Py_UNUSED(nothing))
@@ -118,7 +125,7 @@ typedef struct {
     PyObject_HEAD
     pthread_mutex_t mutex; /* for all that follows */
     unsigned long begun;   /* the number of the frame that was begun last */
-    unsigned long ended;   /* up to this one all are synced, and reported */
+    unsigned long ended;   /* up to this one all are synced, and known to be */
     int is_synced[FRAMES_MAX];
     Sendings of_frame[FRAMES_MAX];
     Sendings spent; /* to be let go of by whoever has the interpreter lock */
@@ -178,8 +185,8 @@ static void put_away(SyncOrder *order, Sendings *those)
     free(those->all);
 }
 
-/* A frame is synced, and its report in the pipe: which sendings are due by that, in their order, and of how
- * many frames.  (Whoever was quicker has them: the thread, mostly, or the loop that has read the report.) */
+/* A frame is synced, and known to be: which sendings are due by that, in their order, and of how many frames.
+ * (Whoever was quicker has them: the thread, mostly, or the loop that has asked for the outcome.) */
 static int take_due(SyncOrder *order, unsigned long frame, Sendings due[FRAMES_MAX])
 {
     int count = 0;
@@ -204,19 +211,19 @@ static void put_all_away(SyncOrder *order, Sendings due[FRAMES_MAX], int count)
     pthread_mutex_unlock(&order->mutex);
 }
 
-/* How many there were to send. */
-static size_t send_in_order(SyncOrder *order, unsigned long frame)
+static size_t count_all(const Sendings due[FRAMES_MAX], int frames)
 {
-    Sendings due[FRAMES_MAX];
-    int count = take_due(order, frame, due);
-    size_t sent = 0;
-    for (int each = 0; each < count; each++) {
+    size_t count = 0;
+    for (int each = 0; each < frames; each++)
+        count += due[each].count;
+    return count;
+}
+
+static void send_all(const Sendings due[FRAMES_MAX], int frames)
+{
+    for (int each = 0; each < frames; each++)
         for (size_t at = 0; at < due[each].count; at++)
             send_now(due[each].all[at]);
-        sent += due[each].count;
-    }
-    put_all_away(order, due, count);
-    return sent;
 }
 
 static int sync_order_init(SyncOrder *self, PyObject *args, PyObject *kwargs)
@@ -254,10 +261,12 @@ typedef struct {
     int is_asleep;
     int is_expected; /* a wish will come at once */
     int is_running;
-    atomic_int is_busy; /* from `begin` until just before it is reported */
+    atomic_int is_busy; /* from `begin` until it is known how that ended */
+    int32_t error;      /* an errno, or 0: how it ended, if it did */
+    atomic_ulong told;  /* the frame whose end the loop knows of */
     pid_t process;  /* that has the thread: one forked from it has none, nor anybody who unlocks the mutex */
     int file;       /* what is written to and synced */
-    int report;     /* the writing end of the pipe */
+    int bell;       /* the writing end of the pipe */
     PyObject *data; /* bytes that are being written, or were last: let go of by whoever has the lock */
     off_t offset;   /* where they go */
     SyncOrder *order;    /* that its frames are part of */
@@ -299,10 +308,12 @@ static int32_t sync_file(int file)
     return failed ? errno : 0;
 }
 
-static void report(int fd, int32_t error)
+/* Unless the loop knows already.  A pipe that is full wakes it up as well. */
+static void wake_loop(SyncThread *self, unsigned long frame)
 {
-    /* The loop made room in the pipe by reading the report before; only a signal can come between. */
-    while (write(fd, &error, sizeof error) < 0 && errno == EINTR)
+    if (atomic_load(&self->told) == frame)
+        return;
+    while (write(self->bell, "", 1) < 0 && errno == EINTR)
         ;
 }
 
@@ -365,15 +376,30 @@ static void *run(void *argument)
         enum wish wish = wait_for_wish(self);
         if (wish == END)
             return NULL;
-        /* Nobody changes these before this was reported. */
+        /* Nobody changes these before the outcome is known. */
         int32_t error = write_file(self->file, PyBytes_AS_STRING(self->data),
                                    (size_t)PyBytes_GET_SIZE(self->data), self->offset);
         if (!error)
             error = sync_file(self->file);
-        unsigned long frame = self->frame; /* once it is reported, the next may be begun */
+        unsigned long frame = self->frame; /* once it is known to have ended, the next may be begun */
+        self->error = error;
         atomic_store(&self->is_busy, 0);
-        report(self->report, error);
-        self->has_sent_many = !error && send_in_order(self->order, frame) > 1;
+        if (error) {
+            wake_loop(self, frame);
+            continue;
+        }
+        Sendings due[FRAMES_MAX];
+        int frames = take_due(self->order, frame, due);
+        /* One is sent first: who waits for it waits for nothing else.  Many take their time, in which the
+         * loop can do its part. */
+        size_t count = count_all(due, frames);
+        if (count != 1)
+            wake_loop(self, frame);
+        send_all(due, frames);
+        put_all_away(self->order, due, frames);
+        if (count == 1)
+            wake_loop(self, frame);
+        self->has_sent_many = count > 1;
     }
 }
 
@@ -405,13 +431,13 @@ static int start(SyncThread *self)
 
 static int sync_thread_init(SyncThread *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"file", "report", "order", NULL};
+    static char *names[] = {"file", "bell", "order", NULL};
     PyObject *order;
     if (self->is_running) {
         PyErr_SetString(PyExc_RuntimeError, "it runs already");
         return -1;
     }
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiO", names, &self->file, &self->report, &order))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "iiO", names, &self->file, &self->bell, &order))
         return -1;
     if (!Py_IS_TYPE(order, sync_order_type)) {
         PyErr_SetString(PyExc_TypeError, "the order is a SyncOrder");
@@ -524,16 +550,16 @@ static PyObject *sync_thread_attach(SyncThread *self, PyObject *sending)
     Py_RETURN_TRUE;
 }
 
-static PyObject *sync_thread_told(SyncThread *self, PyObject *Py_UNUSED(nothing))
+static PyObject *sync_thread_outcome(SyncThread *self, PyObject *Py_UNUSED(nothing))
 {
-    Sendings due[FRAMES_MAX];
-    put_all_away(self->order, due, take_due(self->order, self->frame, due));
-    Py_RETURN_NONE;
-}
-
-static PyObject *sync_thread_is_busy(SyncThread *self, PyObject *Py_UNUSED(nothing))
-{
-    return PyBool_FromLong(atomic_load(&self->is_busy));
+    if (atomic_load(&self->told) == self->frame || atomic_load(&self->is_busy))
+        Py_RETURN_NONE;
+    atomic_store(&self->told, self->frame);
+    if (!self->error) {
+        Sendings due[FRAMES_MAX];
+        put_all_away(self->order, due, take_due(self->order, self->frame, due));
+    }
+    return PyLong_FromLong(self->error);
 }
 
 static PyObject *sync_thread_close(SyncThread *self, PyObject *Py_UNUSED(nothing))
@@ -559,8 +585,7 @@ static PyMethodDef sending_methods[] = {
 };
 
 static PyType_Slot sending_slots[] = {
-    {Py_tp_doc, "Bytes for a socket.  (descriptor, data): the descriptor is not its own."},
-    {Py_tp_init, sending_init},
+    {Py_tp_doc, "Bytes for a socket: see `make_sending`."},
     {Py_tp_dealloc, sending_dealloc},
     {Py_tp_methods, sending_methods},
     {0, NULL},
@@ -575,23 +600,22 @@ static PyType_Slot sync_order_slots[] = {
 
 static PyMethodDef sync_thread_methods[] = {
     {"begin", (PyCFunction)(void (*)(void))sync_thread_begin, METH_FASTCALL,
-     "Write (data, offset) and sync the file; how it went is written into the pipe.  One at a time.\n\n"
+     "Write (data, offset) and sync the file; when that is over, the bell rings.  One at a time.\n\n"
      "A third argument has what is sent then, if all goes well."},
     {"expect", (PyCFunction)sync_thread_expect, METH_NOARGS,
      "Something is begun within microseconds, very likely: wake up for it."},
     {"attach", (PyCFunction)sync_thread_attach, METH_O,
      "Have one more thing sent with what was begun last.  False, if that is over already."},
-    {"told", (PyCFunction)sync_thread_told, METH_NOARGS,
-     "The report was read, and all went well: what is not being sent by now is the loop's to send."},
-    {"is_busy", (PyCFunction)sync_thread_is_busy, METH_NOARGS,
-     "Whether what was begun has not ended; if it has, that is reported, or is about to be."},
+    {"outcome", (PyCFunction)sync_thread_outcome, METH_NOARGS,
+     "How what was begun has ended: 0, or an errno; None, if it has not, or was told before.\n\n"
+     "If all went well, what is not being sent by now is the loop's to send."},
     {"close", (PyCFunction)sync_thread_close, METH_NOARGS,
      "End the thread, after what is on its way."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyType_Slot sync_thread_slots[] = {
-    {Py_tp_doc, "A thread that writes to one file and syncs it.  (file, report, order): descriptors, of which it owns neither."},
+    {Py_tp_doc, "A thread that writes to one file and syncs it.  (file, bell, order): descriptors, of which it owns neither."},
     {Py_tp_init, sync_thread_init},
     {Py_tp_dealloc, sync_thread_dealloc},
     {Py_tp_methods, sync_thread_methods},
@@ -605,7 +629,7 @@ static struct {
     PyType_Spec spec;
 } types[] = {
     {&sending_type,
-     {.name = NAMED("Sending"), .basicsize = sizeof(Sending), .flags = Py_TPFLAGS_DEFAULT, .slots = sending_slots}},
+     {.name = NAMED("Sending"), .basicsize = sizeof(Sending), .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, .slots = sending_slots}},
     {&sync_order_type,
      {.name = NAMED("SyncOrder"), .basicsize = sizeof(SyncOrder), .flags = Py_TPFLAGS_DEFAULT, .slots = sync_order_slots}},
     {&sync_thread_type,
@@ -627,10 +651,17 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
+static PyMethodDef functions[] = {
+    {"make_sending", (PyCFunction)(void (*)(void))make_sending, METH_FASTCALL,
+     "Bytes for a socket.  (descriptor, data): the descriptor stays whose it is."},
+    {NULL, NULL, 0, NULL},
+};
+
 static PyModuleDef module = {
     PyModuleDef_HEAD_INIT,
     .m_name = "_sync_thread",
     .m_doc = "A thread that writes to a file and syncs it without the interpreter lock.",
+    .m_methods = functions,
     .m_slots = module_slots,
 };
 

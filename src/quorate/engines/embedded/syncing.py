@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import struct
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -18,14 +17,14 @@ from typing import TYPE_CHECKING, Protocol
 from quorate.store.replies import Reply
 
 if TYPE_CHECKING:
-    from quorate.engines.embedded._sync_thread import Sending, SyncOrder
+    from quorate.engines.embedded._sync_thread import SyncOrder
 
 __all__ = ["FileSync", "FileSyncs", "NativeSync", "OnSynced", "ThreadSync", "sync_data"]
 
 # Told on the loop: with the error that the write or the sync has failed with, if one did.
 OnSynced = Callable[[OSError | None], None]
 
-_REPORT = struct.Struct("=i")
+_RINGS_MAX = 64
 
 # (What macOS calls fdatasync is no part of its interface; Windows has none.)
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
@@ -73,7 +72,7 @@ class FileSyncs:
 
 
 class NativeSync:
-    """A thread in C, which reports through a pipe that the loop reads."""
+    """A thread in C, which wakes the loop through a pipe."""
 
     def __init__(
         self,
@@ -83,54 +82,43 @@ class NativeSync:
         order: SyncOrder | None = None,
     ) -> None:
         """Raises `ImportError` where that was not compiled."""
-        from quorate.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread
+        from quorate.engines.embedded._sync_thread import SyncOrder, SyncThread, make_sending
 
-        self._make_sending = Sending
+        self._make_sending = make_sending
         self._loop, self._on_synced = loop, on_synced
-        self._reports, writing_end = os.pipe()
-        self._writing_end = writing_end
-        os.set_blocking(self._reports, False)  # the loop must not wait here, whatever happens
-        self._thread = SyncThread(file, writing_end, order or SyncOrder())
-        self.expect = self._thread.expect
-        self._is_begun = False
-        loop.add_reader(self._reports, self._reported)
+        self._rings, self._bell = os.pipe()
+        os.set_blocking(self._rings, False)  # neither may wait here, whatever happens
+        os.set_blocking(self._bell, False)
+        self._thread = SyncThread(file, self._bell, order or SyncOrder())
+        self.expect, self._outcome = self._thread.expect, self._thread.outcome
+        loop.add_reader(self._rings, self._rung)
 
     def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
         # (One that was taken back before it left is over.)
-        sendings = [self._hand_over(reply) for reply in replies if not reply.is_over]
+        make = self._make_sending
+        sendings = [reply.hand_over(make) for reply in replies if not reply.is_over]
         self._thread.begin(data, offset, sendings)
-        self._is_begun = True
 
     def attach(self, reply: Reply) -> None:
         if not reply.is_over:
-            self._thread.attach(self._hand_over(reply))
-
-    def _hand_over(self, reply: Reply) -> Sending:
-        sending = self._make_sending(reply.descriptor, reply.data)
-        reply.handed_over(sending)
-        return sending
+            self._thread.attach(reply.hand_over(self._make_sending))
 
     def catch_up(self) -> None:
-        if self._is_begun and not self._thread.is_busy():
-            self._reported()
+        error = self._outcome()
+        if error is not None:
+            self._on_synced(OSError(error, os.strerror(error)) if error else None)
 
     def close(self) -> None:
-        if self._reports >= 0:
+        if self._rings >= 0:
             self._thread.close()
-            self._loop.remove_reader(self._reports)
-            os.close(self._reports)
-            os.close(self._writing_end)
-            self._reports = -1
+            self._loop.remove_reader(self._rings)
+            os.close(self._rings)
+            os.close(self._bell)
+            self._rings = -1
 
-    def _reported(self) -> None:
-        try:
-            (error,) = _REPORT.unpack(os.read(self._reports, _REPORT.size))
-        except BlockingIOError:  # it is not there yet, or somebody who caught up has read it
-            return
-        self._is_begun = False
-        if not error:
-            self._thread.told()
-        self._on_synced(OSError(error, os.strerror(error)) if error else None)
+    def _rung(self) -> None:
+        os.read(self._rings, _RINGS_MAX)
+        self.catch_up()
 
 
 class ThreadSync:

@@ -344,7 +344,7 @@ async def test_an_addauth_around_the_moment_of_the_sync_cuts_into_nothing(held: 
 async def test_what_was_sent_in_part_is_completed_before_anything_else(held: _Held, sent: int) -> None:
     client = await held.client()
     (reply,) = await held.begun(client, _set(7))
-    reply.handed_over(_Half(reply, sent))
+    reply.hand_over(lambda _descriptor, _data: _Half(reply, sent))
     client.say(_AUTH)
     assert await client.next() == reply.data[4:]
     assert (await client.reply()).xid == XID_AUTH
@@ -358,7 +358,7 @@ async def test_the_loop_sends_what_the_other_thread_has_not(held: _Held, sent: i
     (reply,) = await held.begun(client, _set(7))
     # Whoever has it by then, this is what comes of it.
     held.disk.begun[0].replies.clear()
-    reply.handed_over(_Half(reply, sent))
+    reply.hand_over(lambda _descriptor, _data: _Half(reply, sent))
     held.disk.release()
     assert await client.next() == reply.data[4:]
     await held.quiet()
