@@ -61,6 +61,42 @@ async def test_writers_that_start_one_by_one_end_up_in_two_groups_that_take_turn
         assert (after.durable_revision - before.durable_revision) / commits > 4
 
 
+async def test_writers_who_come_back_some_turns_apart_meet_in_one_commit(url: str) -> None:
+    async with open_embedded(url) as store:
+
+        async def write(number: int) -> None:
+            await store.put(b"%d" % number)
+            for _ in range(2 * number):  # as if answers and requests took their time
+                await asyncio.sleep(0)
+            await store.put(b"%d" % number)
+
+        before = store.statistics()
+        await asyncio.gather(*(write(number) for number in range(8)))
+        after = store.statistics()
+        assert after.durable_revision - before.durable_revision == 16
+        assert after.commits_count - before.commits_count == 2
+
+
+async def test_who_does_not_come_back_holds_up_nobody_for_long(url: str) -> None:
+    async with open_embedded(url) as store:
+        await asyncio.gather(store.put(b"a"), store.put(b"b"), store.put(b"c"))
+        before = store.statistics()
+        await asyncio.wait_for(store.put(b"a"), 5)
+        grant = await asyncio.wait_for(store.grant(10), 5)
+        assert await asyncio.wait_for(store.revoke(grant.id), 5)
+        assert store.statistics().commits_count > before.commits_count
+
+
+async def test_a_store_that_waits_for_writers_can_be_closed(url: str) -> None:
+    async with open_embedded(url) as store:
+        await asyncio.gather(store.put(b"a"), store.put(b"b"))
+        late = asyncio.ensure_future(store.put(b"a", b"late"))
+        await asyncio.sleep(0)
+    assert (await late).revision
+    async with open_embedded(url) as store:
+        assert (await store.range(b"a")).kvs[0].value == b"late"
+
+
 async def test_a_failed_commit_stops_writes_and_reads_go_on(
     url: str,
 ) -> None:

@@ -15,6 +15,7 @@ Invariants
       when their group is.  Reads are answered as of the newest durable revision: they wait for no disk,
       show nothing a crash could undo, and see every write that was acknowledged before they came.
     * A group leaves for the disk when the writer has room; what arrives meanwhile goes into the next.
+      While nothing is on its way it may wait for some turns, for who was just answered (`returning`).
       Groups end in their order.
     * A failed commit is the end of writing: its writers get `Indeterminate` (it may be on disk), all
       later ones `StorageFailed`, and the alarm is up.  Reads go on.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ from pathlib import Path
 from quorate.engines.embedded.first_waits import FirstWaits
 from quorate.engines.embedded.following import EmbeddedFollowing, Followings
 from quorate.engines.embedded.group import Group
+from quorate.engines.embedded.returning import Returning
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.watches import WatchHub
 from quorate.engines.embedded.writer import Writer
@@ -65,6 +68,9 @@ from quorate.store.rules import (
 )
 
 __all__ = ["GroupCommit", "put_bytes"]
+
+# Those who come back may need this very processor.
+_give_way: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # nothing on stderr unless the program sets up logging
@@ -116,6 +122,8 @@ class GroupCommit:
         self._filling = Group()
         self._under_way: deque[Group] = deque()  # on their way to disk, in their order
         self._flush_due = False
+        self._returning = Returning()
+        self._stays_awake = False
         self._is_lone_writer = False
         self._has_replies = False  # since all was quiet the last time
         self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
@@ -364,7 +372,11 @@ class GroupCommit:
         # there seems to be only one writer, for whom a round is time lost (4 % of a put in one
         # comparison, nothing beyond the noise in another); if there are others after all, they meet in
         # the next group.
-        if self._flush_due or not self.writer.has_room:
+        if self._flush_due:
+            return
+        if self._returning.awaited and self._returning.came():
+            return  # `_stay_awake` will have it leave, if nobody else does
+        if not self.writer.has_room:
             return
         if self._is_lone_writer:
             self._flush()
@@ -412,8 +424,24 @@ class GroupCommit:
             # them splits writers into groups that never meet again, each with a sync of its own
             # (measured with 16 writers that started one by one, and one commit under way at a time: 8 a
             # commit and 21,000 puts/s; now 16 and 32,000).
-            if self._filling:
+            if not self._under_way and self._returning.answered(group.waiting_count):
+                self._stay_awake_soon()
+            elif self._filling:
                 self.schedule_flush()
+
+    def _stay_awake_soon(self) -> None:
+        if not self._stays_awake:
+            self._stays_awake = True
+            self._loop.call_soon(self._stay_awake)
+
+    def _stay_awake(self) -> None:
+        """For another turn, while writers are on their way back; then let go what is there."""
+        self._stays_awake = False
+        if self._returning.turn():
+            _give_way()
+            self._stay_awake_soon()
+        elif self._filling:
+            self.schedule_flush()
 
     def fail(self, error: BaseException, group: Group | None = None) -> None:
         """The journal failed: stop writing, say so, keep reading."""
