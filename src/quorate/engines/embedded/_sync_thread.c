@@ -37,6 +37,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 #include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
@@ -651,7 +654,46 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
+/* -- a thread that can wait -------------------------------------------------------------------------------- */
+
+#if defined(__linux__) && defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
+/* As linux/sched/types.h has it, which not everybody's C library brings along. */
+struct turns {
+    uint32_t size, policy;
+    uint64_t flags;
+    int32_t nice;
+    uint32_t priority;
+    uint64_t runtime_ns, deadline_ns, period_ns;
+};
+
+/* Since Linux 6.12 a thread that wakes up goes before one that runs and has longer turns; before, it waited
+ * for the end of that one's turn, even if another processor slept.  Nobody's share of the processors changes,
+ * as it would with a priority: a thread with a low one that is kept waiting while it has the interpreter lock
+ * keeps the loop waiting. */
+static int take_long_turns(void)
+{
+    struct turns turns = {.size = sizeof turns};
+    if (syscall(SYS_sched_getattr, 0, &turns, sizeof turns, 0) || turns.policy != SCHED_OTHER)
+        return 0;
+    turns.size = sizeof turns;
+    turns.runtime_ns = 20 * 1000 * 1000;
+    return !syscall(SYS_sched_setattr, 0, &turns, 0);
+}
+#else
+static int take_long_turns(void)
+{
+    return 0;
+}
+#endif
+
+static PyObject *let_others_go_first(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(take_long_turns());
+}
+
 static PyMethodDef functions[] = {
+    {"let_others_go_first", let_others_go_first, METH_NOARGS,
+     "Have this thread interrupted by any other that wakes up; whether the system takes that."},
     {"make_sending", (PyCFunction)(void (*)(void))make_sending, METH_FASTCALL,
      "Bytes for a socket.  (descriptor, data): the descriptor stays whose it is."},
     {NULL, NULL, 0, NULL},

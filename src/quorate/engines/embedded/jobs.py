@@ -32,7 +32,7 @@ from quorate.engines.embedded.frame_rows import FrameRows
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.sweeping import Sweep
-from quorate.engines.embedded.syncing import FileSync, FileSyncs
+from quorate.engines.embedded.syncing import FileSync, FileSyncs, let_others_go_first
 from quorate.store.replies import Reply
 
 __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
@@ -310,6 +310,9 @@ class JournalJobs:
         self._works.put((work, told))
 
     def _run(self) -> None:
+        # It copies pages for milliseconds, and clients, the loop and those that sync were put behind it
+        # on its processor while another slept: a sixth of the 99th percentile, with 16 clients.
+        let_others_go_first()
         tell = self._loop.call_soon_threadsafe
         journal = self._journal
         while (entry := self._works.get()) is not None:

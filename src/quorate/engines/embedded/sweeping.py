@@ -14,6 +14,7 @@ kept for long, and there is no telling when it goes.
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -27,6 +28,11 @@ from quorate.engines.embedded.versions import (
 from quorate.store.model import KeyValue
 
 __all__ = ["Sweep", "Unswept"]
+
+
+def _let_others() -> None:
+    """Have the interpreter lock, whoever waits for it."""
+    time.sleep(0)
 
 
 class Sweep:
@@ -48,7 +54,7 @@ class Sweep:
         "until",
     )
 
-    def __init__(self, after: int, until: int, newest: list[KeyValue]) -> None:
+    def __init__(self, after: int, until: int, newest: dict[bytes, KeyValue]) -> None:
         self.after = after
         self.until = until
         self.newest = newest
@@ -63,7 +69,7 @@ class Sweep:
         """Find out what is left, and end no later than here."""
         self.is_begun = True
         self.until = until
-        self._left, self.buried, self.later = sorted_out(self.newest, until)
+        self._left, self.buried, self.later = sorted_out(self.newest.values(), until, _let_others)
 
     def keep_too(self, versions: list[KeyValue]) -> None:
         """Keep these as well; the last word on what is left."""
@@ -75,6 +81,19 @@ class Sweep:
         start = self._at
         self._at = bisect_right(self._revisions, revision, start)
         return self._left[start : self._at]
+
+    def let_go(self, count: int) -> bool:
+        """Let go of some of what it went by, once it is done; whether there is more.
+
+        By and by, because most of it is freed by that, each somewhere in memory that nobody has looked
+        at for seconds: 18,000 in one go were 3 to 6 ms.
+        """
+        for versions in (self._left, self.buried, self.later):
+            del versions[-count:]
+        newest = self.newest
+        for _ in range(min(count, len(newest))):
+            newest.popitem()
+        return bool(newest or self._left or self.buried or self.later)
 
 
 class Unswept:
@@ -111,12 +130,12 @@ class Unswept:
         kept here, and cleaned by name when it is trimmed.
         """
         newest, self._newest = self._newest, {}
-        return Sweep(self.swept, until, list(newest.values()))
+        return Sweep(self.swept, until, newest)
 
     def done(self, sweep: Sweep) -> None:
         """That was swept, as far as it is."""
         is_whole = sweep.is_begun and sweep.after == sweep.until
-        left = sweep.later if is_whole else sorted_out(sweep.newest, sweep.after)[2]
+        left = sweep.later if is_whole else sorted_out(sweep.newest.values(), sweep.after)[2]
         newest = {kv.key: kv for kv in left}
         newest.update(self._newest)  # what was trimmed meanwhile is newer
         self._newest = newest

@@ -19,7 +19,15 @@ from quorate.store.replies import Reply
 if TYPE_CHECKING:
     from quorate.engines.embedded._sync_thread import SyncOrder
 
-__all__ = ["FileSync", "FileSyncs", "NativeSync", "OnSynced", "ThreadSync", "sync_data"]
+__all__ = [
+    "FileSync",
+    "FileSyncs",
+    "NativeSync",
+    "OnSynced",
+    "ThreadSync",
+    "let_others_go_first",
+    "sync_data",
+]
 
 # Told on the loop: with the error that the write or the sync has failed with, if one did.
 OnSynced = Callable[[OSError | None], None]
@@ -28,6 +36,15 @@ _RINGS_MAX = 64
 
 # (What macOS calls fdatasync is no part of its interface; Windows has none.)
 sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+
+
+def let_others_go_first() -> bool:
+    """Have this thread interrupted by whoever wakes up on its processor.  Whether it will be."""
+    try:
+        from quorate.engines.embedded import _sync_thread
+    except ImportError:
+        return False
+    return _sync_thread.let_others_go_first()
 
 
 class FileSync(Protocol):

@@ -7,7 +7,8 @@ busy server, cleaning up is a quarter of the work.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from operator import attrgetter
 from typing import TypeAlias
 
@@ -46,24 +47,32 @@ def newer_of(kvs: Mapping[bytes, KeyValue], revision: int) -> dict[bytes, KeyVal
     return {key: kv for key, kv in kvs.items() if kv.mod_revision > revision}
 
 
+# Versions that are gone through in one go, at 0.1 us each if they are in the processor's caches.
+_AT_ONCE = 512
+
+
 def sorted_out(
-    kvs: Iterable[KeyValue], revision: int
+    kvs: Iterable[KeyValue], revision: int, rest: Callable[[], None] | None = None
 ) -> tuple[list[KeyValue], list[KeyValue], list[KeyValue]]:
     """Those that were written up to a revision and exist, the deletions until then, and the later ones.
 
-    (A thread that does this gives the interpreter lock up when the loop asks for it.  Compiled it would
-    not, and the loop would stand still until all of them are gone through.)
+    rest: called now and then, for who has many and is not alone.  (A thread is asked to give up the
+    interpreter lock only when another has waited for it for `sys.getswitchinterval()`.)
     """
     there: list[KeyValue] = []
     deletions: list[KeyValue] = []
     later: list[KeyValue] = []
-    for kv in kvs:
-        if kv.mod_revision > revision:
-            later.append(kv)
-        elif kv.version:
-            there.append(kv)
-        else:
-            deletions.append(kv)
+    left = iter(kvs)
+    while some := list(islice(left, _AT_ONCE)):
+        for kv in some:
+            if kv.mod_revision > revision:
+                later.append(kv)
+            elif kv.version:
+                there.append(kv)
+            else:
+                deletions.append(kv)
+        if rest is not None:
+            rest()
     return there, deletions, later
 
 

@@ -1,0 +1,81 @@
+"""What a sweep goes by, and how it lets go of that: by and by, and of all of it."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from quorate.engines.embedded.sweeping import Sweep, Unswept
+from quorate.engines.embedded.versions import sorted_out
+from quorate.store.model import KeyValue
+from tests.unit.embedded.test_pasts import deletion, version
+
+
+def of_keys(*kvs: KeyValue) -> dict[bytes, KeyValue]:
+    return {b"%d" % number: kv for number, kv in enumerate(kvs)}
+
+
+@given(st.lists(st.integers(1, 50), max_size=40), st.integers(0, 50), st.integers(1, 60))
+def test_it_lets_go_of_everything_in_pieces(revisions: list[int], until: int, count: int) -> None:
+    kvs = [deletion(at) if at % 3 == 0 else version(at) for at in revisions]
+    sweep = Sweep(0, until, of_keys(*kvs))
+    sweep.begin(until)
+    sweep.keep_too([])
+    assert len(sweep.left_until(until)) + len(sweep.buried) + len(sweep.later) == len(kvs)
+    pieces = 1
+    while sweep.let_go(count):
+        pieces += 1
+    assert pieces == max(-(-len(kvs) // count), 1)
+    assert not [*sweep.newest, *sweep.buried, *sweep.later]
+    assert not sweep.let_go(count)
+
+
+def test_what_was_swept_whole_is_not_what_is_unswept() -> None:
+    unswept = Unswept(0)
+    kvs = [version(1), deletion(2), version(3), version(9)]
+    freed = [version(1)]
+    assert unswept.trimmed(freed, of_keys(*kvs)) == []
+    assert unswept.count == 1 + 4
+    sweep = unswept.sweep(8)
+    assert unswept.count == 1
+    sweep.begin(8)
+    sweep.keep_too([])
+    assert [kv.mod_revision for kv in sweep.left_until(8)] == [1, 3]
+    assert [kv.mod_revision for kv in sweep.buried] == [2]
+    sweep.after = 8
+    unswept.done(sweep)
+    assert unswept.swept == 8
+    assert unswept.count == 1  # what was written later waits for the next
+    while sweep.let_go(1):
+        pass
+    again = unswept.sweep(10)
+    assert [kv.mod_revision for kv in again.newest.values()] == [9]
+
+
+@pytest.mark.parametrize("count", [0, 1, 512, 513, 2000])
+def test_who_has_many_to_sort_out_rests_now_and_then(count: int) -> None:
+    rests = 0
+
+    def rest() -> None:
+        nonlocal rests
+        rests += 1
+
+    kvs = [version(at) for at in range(1, count + 1)]
+    there, deletions, later = sorted_out(kvs, count, rest)
+    assert (there, deletions, later) == (kvs, [], [])
+    assert rests == -(-count // 512)
+    assert sorted_out(kvs, count) == (kvs, [], [])
+
+
+def test_nothing_is_held_once_it_was_let_go_of() -> None:
+    kv = version(1)
+    count = sys.getrefcount(kv)
+    sweep = Sweep(0, 5, {b"k": kv})
+    sweep.begin(5)
+    sweep.keep_too([])
+    assert sys.getrefcount(kv) > count
+    assert not sweep.let_go(10)
+    assert sys.getrefcount(kv) == count
