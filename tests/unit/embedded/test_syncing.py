@@ -128,6 +128,7 @@ async def test_closed_it_leaves_no_thread_and_no_descriptor_and_tells_nothing(
         sync.begin(b"x", 0)
         sync.close()
         sync.close()
+        sync.catch_up()
     await asyncio.sleep(0)
     assert told == []
     assert _threads_count(kind) <= threads

@@ -43,6 +43,11 @@ class Group(Batch):
     def waiting_count(self) -> int:
         return len(self.answers) + len(self.waiters) + len(self.callers) + len(self.takers)
 
+    @property
+    def clients_count(self) -> int:
+        """Of those who wait, the ones whom a face tells: they are elsewhere, and mostly back soon."""
+        return len(self.callers) + len(self.takers)
+
     def succeeded(self) -> None:
         for answer, put in self.answers:
             if not answer.done():

@@ -36,7 +36,7 @@ from quorate.engines.embedded.group import Group
 from quorate.engines.embedded.returning import Returning
 from quorate.engines.embedded.state import State
 from quorate.engines.embedded.watches import WatchHub
-from quorate.engines.embedded.writer import Writer
+from quorate.engines.embedded.writer import InstantWriter, Writer
 from quorate.errors import (
     Indeterminate,
     NoSpace,
@@ -102,6 +102,7 @@ class GroupCommit:
         self._pending_bytes_max = limits.pending_bytes_max
         self.writer: Writer  # set before the first write
         self._sends_replies = False
+        self._syncs = False  # so that a commit less is worth waiting for
         self.hub = WatchHub(
             state,
             revision=state.revision,
@@ -132,6 +133,7 @@ class GroupCommit:
         """Before the first write."""
         self.writer = writer
         self._sends_replies = writer.sends_replies
+        self._syncs = not isinstance(writer, InstantWriter)
 
     # -- reading -------------------------------------------------------------------------
 
@@ -424,7 +426,7 @@ class GroupCommit:
             # them splits writers into groups that never meet again, each with a sync of its own
             # (measured with 16 writers that started one by one, and one commit under way at a time: 8 a
             # commit and 21,000 puts/s; now 16 and 32,000).
-            if not self._under_way and self._returning.answered(group.waiting_count):
+            if self._syncs and not self._under_way and self._returning.answered(group.clients_count):
                 self._stay_awake_soon()
             elif self._filling:
                 self.schedule_flush()

@@ -107,7 +107,8 @@ class NativeSync:
         os.set_blocking(self._rings, False)  # neither may wait here, whatever happens
         os.set_blocking(self._bell, False)
         self._thread = SyncThread(file, self._bell, order or SyncOrder())
-        self.expect, self._outcome = self._thread.expect, self._thread.outcome
+        self.expect = self._thread.expect
+        self._outcome: Callable[[], int | None] = self._thread.outcome
         loop.add_reader(self._rings, self._rung)
 
     def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
@@ -128,6 +129,7 @@ class NativeSync:
     def close(self) -> None:
         if self._rings >= 0:
             self._thread.close()
+            self._outcome = _no_outcome
             self._loop.remove_reader(self._rings)
             os.close(self._rings)
             os.close(self._bell)
@@ -136,6 +138,10 @@ class NativeSync:
     def _rung(self) -> None:
         os.read(self._rings, _RINGS_MAX)
         self.catch_up()
+
+
+def _no_outcome() -> None:
+    """Of one that was closed."""
 
 
 class ThreadSync:
