@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
@@ -262,3 +263,25 @@ async def test_what_finds_no_room_in_the_log_waits_until_there_is_some(
     assert commits.told == list(numbers)
     await commits.close()
     assert _revisions(tmp_path / "q.db") == list(numbers)
+
+
+async def test_the_worker_is_at_work_from_when_it_is_handed_something_until_nothing_is_left(
+    commits: _Commits,
+) -> None:
+    go_on = threading.Event()
+    ended = asyncio.Event()
+
+    def work() -> None:
+        assert go_on.wait(_SOON_S)
+
+    assert not commits.jobs.is_at_work
+    commits.submit(2)
+    assert not commits.jobs.is_at_work  # a commit is nothing to it
+    commits.disk.begun[0].end()
+    commits.jobs.submit(work, lambda error, _: None)
+    commits.jobs.submit(work, lambda error, _: ended.set())
+    assert commits.jobs.is_at_work
+    go_on.set()
+    await asyncio.wait_for(ended.wait(), _SOON_S)
+    await commits.close()
+    assert not commits.jobs.is_at_work

@@ -39,7 +39,8 @@ sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 def let_others_go_first() -> bool:
-    """Have this thread interrupted by whoever wakes up on its processor.  Whether it will be."""
+    """Have this thread interrupted by whoever wakes up on its processor, and interrupt nobody when it
+    does.  Whether that is so now."""
     try:
         from quorate.engines.embedded import _sync_thread
     except ImportError:

@@ -28,6 +28,10 @@ class Writer(Protocol):
     def has_room(self) -> bool:
         """Whether a commit may be submitted."""
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether a thread of it has something to do that nobody waits for, as far as is known here."""
+
     def expect(self) -> None:
         """A commit is submitted in a moment, very likely."""
 
@@ -58,6 +62,7 @@ class InstantWriter:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self.has_room = True
+        self.is_at_work = False
         self.sends_replies = False
 
     def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
@@ -116,6 +121,10 @@ class JournalWriter:
     @property
     def has_room(self) -> bool:
         return self._jobs.has_room
+
+    @property
+    def is_at_work(self) -> bool:
+        return self._jobs.is_at_work
 
     async def size(self) -> JournalSize | None:
         return await self._ask(self._journal.size)
