@@ -83,7 +83,7 @@ def test_nothing_acknowledged_or_seen_is_lost_by_kill_9(tmp_path: Path, rng: ran
             tasks=rng.choice([1, 2, 4]),
             value_bytes_max=rng.choice([50, 200, 3000]),
             # One that is never full in so short a life, and one that begins anew all the time.
-            log_half_bytes=rng.choice([log_length.HALF_BYTES, 10_000]),
+            log_segment_bytes=rng.choice([log_length.SEGMENT_BYTES, 10_000]),
         )
         moment = "working" if number == 1 else rng.choice(_MOMENTS)
         with Child("workload", options) as child:

@@ -47,7 +47,7 @@ def test_a_store_killed_while_it_is_made_can_be_opened(
             tasks=1,
             operations_max=8,
             lengthen_log=point % 2 == 0,
-            log_half_bytes=2000,
+            log_segment_bytes=2000,
         )
         child = _run_up_to(point, strace, tmp_path / "strace.log", options)
         try:
@@ -80,7 +80,7 @@ def test_a_store_killed_at_any_system_call_loses_nothing(
             operations_max=rng.choice([5, 20]),
             revisions_max=50,
             lengthen_log=False,
-            log_half_bytes=rng.choice([2000, log_length.HALF_BYTES]),
+            log_segment_bytes=rng.choice([2000, log_length.SEGMENT_BYTES]),
         )
         second = _run_up_to(point, strace, tmp_path / "strace.log", again)
         try:

@@ -69,7 +69,7 @@ def test_commits_that_cannot_be_put_into_the_tables_stop_writing(
         tables = (path, Path(f"{path}-wal"))
         log = tmp_path / f"strace-{number}.log"
         trace = Trace(strace, log, calls=SYNCS, inject=inject, only=tables)
-        options = Options(str(path), writers=4, value_bytes=10, log_half_bytes=5000)
+        options = Options(str(path), writers=4, value_bytes=10, log_segment_bytes=5000)
         with Child("until_failure", options, under=trace.command) as child:
             child.wait_for_note("asked")
             check_after_failure(child.reports)
@@ -92,13 +92,13 @@ def test_a_write_that_fails_is_the_last(
         # One write a commit; those into the tables are another thread's.
         inject = f"error={error}:when={rng.randint(30, 60)}+"
         trace = Trace(strace, tmp_path / f"strace-{number}.log", calls="pwrite64", inject=inject)
-        half_bytes = rng.choice([4000, log_length.HALF_BYTES]) if LONG else 4000
+        segment_bytes = rng.choice([4000, log_length.SEGMENT_BYTES]) if LONG else 4000
         options = Options(
             str(path),
             writers=rng.choice([1, 4]),
             value_bytes=10,
             lengthen_log=False,
-            log_half_bytes=half_bytes,
+            log_segment_bytes=segment_bytes,
         )
         with Child("until_failure", options, under=trace.command) as child:
             child.wait_for_note("asked")

@@ -50,7 +50,7 @@ class Options(msgspec.Struct, frozen=True):
     revisions_max: int | None = None
     puts_max: int = 100_000
     lengthen_log: bool = True  # False: opening takes fewer system calls, commits take others
-    log_half_bytes: int = log_length.HALF_BYTES  # of a log that is begun
+    log_segment_bytes: int = log_length.SEGMENT_BYTES  # of a log that is begun
 
 
 class Script:
@@ -145,7 +145,7 @@ async def main(options: Options) -> None:
     report(Opening(os.getpid()))
     if not options.lengthen_log:
         log_length.FREE_BYTES_MIN = sys.maxsize
-    log_length.HALF_BYTES = options.log_half_bytes
+    log_length.SEGMENT_BYTES = options.log_segment_bytes
     async with open_embedded(
         f"sqlite:{options.path}",
         limits=Limits(lease_ttl_min_s=0.1),

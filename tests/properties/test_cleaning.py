@@ -113,7 +113,10 @@ class Subject:
             if self.state.revision > before:
                 batch.changes.append(self.state.changes(self.state.revision))
         if batch:
-            self.journal.commit(batch)
+            self._make_durable(batch)
+
+    def _make_durable(self, batch: Batch) -> None:
+        self.journal.commit(batch)
 
     def _compact(self, part: float) -> None:
         state = self.state
@@ -121,7 +124,7 @@ class Subject:
         if at > state.compact_revision:
             batch = Batch()
             batch.compact_revision = at
-            self.journal.commit(batch)
+            self._make_durable(batch)
             state.compact(at)
 
     def _trim(self, slices: int | None) -> None:
@@ -145,6 +148,9 @@ class Subject:
             self.journal.abandon()
         else:
             self.journal.close()
+        self._open()
+
+    def _open(self) -> None:
         self.journal = Journal.open(self.path)
         self.state = State(LeaseTable(now=0.0))
         garbage = self.state.load(

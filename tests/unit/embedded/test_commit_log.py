@@ -15,16 +15,16 @@ from quorate.engines.embedded.commit_log import CommitLog, LogDamaged, create_lo
 from quorate.store.model import KeyValue
 
 _ID = 0x1234_5678_9ABC_DEF0
-_HALF = 1000
+_SEGMENT = 1000
 
 
 class Written:
     """A log in memory, with the journal's part played by a number: how far it has been folded."""
 
-    def __init__(self, half_bytes: int = _HALF) -> None:
-        self.half_bytes = half_bytes
-        self.log = CommitLog((), id=_ID, sequence=0, half_bytes=half_bytes)
-        self.data = bytearray(2 * half_bytes)
+    def __init__(self, segment_bytes: int = _SEGMENT) -> None:
+        self.segment_bytes = segment_bytes
+        self.log = CommitLog((), id=_ID, sequence=0, segment_bytes=segment_bytes)
+        self.data = bytearray(2 * segment_bytes)
         self.places: list[tuple[int, int]] = []  # where the frames begin and end
         self.in_tables = 0
         self.known = 0  # to the last frame: what was acknowledged when it was made
@@ -65,7 +65,7 @@ class Written:
             bytes(self.data) if data is None else data,
             id=_ID,
             sequence=self.in_tables,
-            half_bytes=self.half_bytes,
+            segment_bytes=self.segment_bytes,
         )
         return [batch.changes[0][0].mod_revision for batch in batches]
 
@@ -85,7 +85,7 @@ def test_a_batch_comes_back_as_it_was() -> None:
     batch.meta = {"timeline": b"\x00\x01"}
     frame = written.log.frame(batch)
     written.data[: len(frame)] = frame
-    (found,) = frames_after(bytes(written.data), id=_ID, sequence=0, half_bytes=_HALF)
+    (found,) = frames_after(bytes(written.data), id=_ID, sequence=0, segment_bytes=_SEGMENT)
     assert (found.changes, found.leases) == (batch.changes, batch.leases)
     assert (found.compact_revision, found.meta) == (4, batch.meta)
 
@@ -135,26 +135,26 @@ def test_of_two_frames_on_their_way_either_may_be_lost_and_nothing_that_was_ackn
             written.found(written.torn(written.known, rng=rng))
 
 
-def test_a_half_is_not_written_over_before_it_is_folded() -> None:
+def test_a_segment_is_not_written_over_before_it_is_folded() -> None:
     written = Written()
     log = written.log
     placed = 0
     while log.place(300) >= 0:
         placed += 1
-    assert placed == 6  # three in each half
+    assert placed == 6  # three in each segment
     log.folded(2)
     assert log.place(300) < 0
-    log.folded(3)  # all of the first half
+    log.folded(3)  # all of the first segment
     assert log.place(300) == 0
-    assert log.fits(_HALF)
-    assert not log.fits(_HALF + 1)
+    assert log.fits(_SEGMENT)
+    assert not log.fits(_SEGMENT + 1)
 
 
 @pytest.mark.parametrize("damaged", range(1, 8))
 def test_damage_before_the_last_frame_is_told(damaged: int) -> None:
     written = Written()
     for number in range(1, 9):
-        written.write(number, 120)  # five of them in the first half
+        written.write(number, 120)  # five of them in the first segment
     start, end = written.places[damaged - 1]
     for at in range(end - 1, start, -7):
         data = bytearray(written.data)
@@ -166,7 +166,7 @@ def test_damage_before_the_last_frame_is_told(damaged: int) -> None:
 def test_frames_of_another_log_are_not_taken(tmp_path: Path) -> None:
     written = Written()
     written.write(1)
-    assert frames_after(bytes(written.data), id=_ID + 1, sequence=0, half_bytes=_HALF) == []
+    assert frames_after(bytes(written.data), id=_ID + 1, sequence=0, segment_bytes=_SEGMENT) == []
 
 
 def test_a_log_that_is_cut_short_has_what_is_left() -> None:
@@ -185,5 +185,30 @@ def test_on_a_disk_with_little_room_the_file_takes_what_it_needs(
     assert (tmp_path / "log").stat().st_size == 0
     monkeypatch.undo()
     create_log_file(tmp_path / "log")
-    assert (tmp_path / "log").stat().st_size == 2 * log_length.HALF_BYTES
+    assert (tmp_path / "log").stat().st_size == 2 * log_length.SEGMENT_BYTES
     assert (tmp_path / "log").stat().st_mode & 0o077 == 0
+
+
+def test_a_log_that_was_lengthened_has_more_free_segments() -> None:
+    log = Written().log
+    while log.place(400) >= 0:
+        pass
+    assert (log.segments_count, log.free_count, log.sequence) == (2, 0, 4)
+    log.lengthened(4)
+    log.lengthened(3)  # told late
+    assert (log.segments_count, log.free_count) == (4, 2)
+    assert [log.place(400) for _ in range(5)] == [2000, 2400, 3000, 3400, -1]
+    assert [log.last_of_oldest(count) for count in (1, 2, 9)] == [2, 4, 6]
+    log.folded(log.last_of_oldest(2))
+    assert log.free_count == 2
+    assert log.place(400) == 0
+
+
+@given(st.integers(3, 6), st.lists(st.integers(0, 600), min_size=1, max_size=60))
+def test_what_is_in_any_segment_comes_back(segments_count: int, sizes: list[int]) -> None:
+    written = Written()
+    written.data = bytearray(segments_count * _SEGMENT)
+    written.log.lengthened(segments_count)
+    for number, size in enumerate(sizes, 1):
+        written.write(number, size)
+        assert written.found() == list(range(written.in_tables + 1, number + 1))

@@ -13,7 +13,7 @@ from quorate.engines.embedded.frame_rows import ROW_BYTES, ROW_VERSIONS, FrameRo
 from quorate.engines.embedded.journal_file import row_checksum
 from quorate.store.model import KeyValue
 
-_LOG = CommitLog((), id=7, sequence=0, half_bytes=1 << 30)
+_LOG = CommitLog((), id=7, sequence=0, segment_bytes=1 << 30)
 
 
 def batches(sizes: list[list[int]], value: bytes = b"value") -> list[Batch]:
@@ -32,9 +32,10 @@ def batches(sizes: list[list[int]], value: bytes = b"value") -> list[Batch]:
 
 def rows_of(made: list[Batch]) -> list[FrameRow]:
     rows = FrameRows()
-    for batch in made:
+    for number, batch in enumerate(made, 1):
         first, last = batch.changes[0][0].mod_revision, batch.changes[-1][-1].mod_revision
-        rows.add(changes_in(_LOG.frame(batch), batch), first, last, batch.versions_count)
+        changes = changes_in(_LOG.frame(batch), batch)
+        rows.add(number, changes, first, last, batch.versions_count)
     return rows.take()
 
 

@@ -102,12 +102,24 @@ class _Commits:
     def has_room(self) -> bool:
         return self.jobs.has_room
 
+    def is_worker_busy(self) -> bool:
+        return self.jobs.is_at_work
+
     async def wait_told(self, *numbers: int) -> None:
         async with asyncio.timeout(_SOON_S):
             while len(self.told) < len(numbers):
                 self._changed.clear()
                 await self._changed.wait()
         assert self.told == list(numbers)
+
+    async def wait_worked(self) -> None:
+        """Until the worker has done all it was handed."""
+        done = asyncio.Event()
+        self.jobs.submit(lambda: None, lambda error, _: done.set())
+        await asyncio.wait_for(done.wait(), _SOON_S)
+
+    def revisions_in_tables(self) -> list[int]:
+        return [kv.mod_revision for versions in self._journal.read() for kv in versions]
 
     async def close(self) -> None:
         if self._is_closed:
@@ -123,7 +135,7 @@ class _Commits:
 async def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Commits]:
     disk = _Disk()
     monkeypatch.setattr("quorate.engines.embedded.jobs.FileSyncs", disk.syncs)
-    monkeypatch.setattr(log_length, "HALF_BYTES", 1000)
+    monkeypatch.setattr(log_length, "SEGMENT_BYTES", 1000)
     commits = _Commits(tmp_path / "q.db", disk)
     yield commits
     await commits.close()
@@ -274,14 +286,63 @@ async def test_the_worker_is_at_work_from_when_it_is_handed_something_until_noth
     def work() -> None:
         assert go_on.wait(_SOON_S)
 
-    assert not commits.jobs.is_at_work
+    assert not commits.is_worker_busy()
     commits.submit(2)
-    assert not commits.jobs.is_at_work  # a commit is nothing to it
+    assert not commits.is_worker_busy()  # a commit is nothing to it
     commits.disk.begun[0].end()
     commits.jobs.submit(work, lambda error, _: None)
     commits.jobs.submit(work, lambda error, _: ended.set())
-    assert commits.jobs.is_at_work
+    assert commits.is_worker_busy()
     go_on.set()
     await asyncio.wait_for(ended.wait(), _SOON_S)
     await commits.close()
-    assert not commits.jobs.is_at_work
+    assert not commits.is_worker_busy()
+
+
+async def _submit_all(commits: _Commits, numbers: Sequence[int]) -> None:
+    """Commits of 400 bytes, two of which fill a segment, each ended before the next one."""
+    for number in numbers:
+        commits.submit(number, size=400)
+        async with asyncio.timeout(_SOON_S):
+            while number not in commits.told:
+                for sync in list(commits.disk.begun):
+                    sync.end()
+                await asyncio.sleep(0)
+
+
+async def test_the_log_grows_as_long_as_all_of_it_is_needed(commits: _Commits, tmp_path: Path) -> None:
+    log = tmp_path / "q.db-log"
+    assert log.stat().st_size == 2 * 1000
+    numbers = range(2, 100)
+    await _submit_all(commits, numbers)
+    await commits.wait_worked()
+    assert log.stat().st_size == log_length.SEGMENTS_MAX * 1000
+    await commits.close()
+    assert _revisions(tmp_path / "q.db") == list(numbers)
+
+
+async def test_on_a_disk_with_little_room_the_log_stays_as_it_is(
+    commits: _Commits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_length, "FREE_BYTES_MIN", 1 << 62)
+    numbers = range(2, 30)
+    await _submit_all(commits, numbers)
+    await commits.wait_worked()
+    assert (tmp_path / "q.db-log").stat().st_size == 2 * 1000
+    await commits.close()
+    assert _revisions(tmp_path / "q.db") == list(numbers)
+
+
+async def test_what_is_too_long_goes_past_what_is_held(
+    commits: _Commits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _submit_all(commits, [2, 3])
+    monkeypatch.setattr(batches, "_SHORT_BYTES", 100)
+    await _submit_all(commits, [4])
+    monkeypatch.undo()
+    monkeypatch.setattr(log_length, "SEGMENT_BYTES", 1000)
+    await commits.wait_worked()
+    assert commits.revisions_in_tables() == [4]
+    await _submit_all(commits, [5])
+    await commits.close()
+    assert _revisions(tmp_path / "q.db") == [2, 3, 4, 5]

@@ -17,7 +17,7 @@ import pytest
 from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.journal import SLICE_S, Journal
 from quorate.engines.embedded.journal_file import FORMAT, set_meta, unreadable
-from quorate.engines.embedded.log_length import HALF_BYTES
+from quorate.engines.embedded.log_length import SEGMENT_BYTES
 from quorate.engines.embedded.versions import VersionName
 from quorate.errors import DataUnreadable, StorageFailed
 from quorate.store.model import KeyValue
@@ -198,7 +198,7 @@ def test_rows_that_nobody_needs_go_and_their_neighbours_stay(journal: Journal) -
 
 
 def test_the_commit_log_has_its_length_before_the_first_commit(journal: Journal, path: Path) -> None:
-    assert Path(f"{path}-log").stat().st_size == 2 * HALF_BYTES
+    assert Path(f"{path}-log").stat().st_size == 2 * SEGMENT_BYTES
 
 
 def test_a_store_that_was_closed_is_one_file(path: Path) -> None:

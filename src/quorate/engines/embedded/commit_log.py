@@ -2,10 +2,11 @@
 
     frame   length, checksum, the log's id, a number that grows by one, how many frames before it were
             still on their way when it was made; then a batch, as msgpack
-    half    frames one after the other, from its beginning; when one is full the other is begun
+    segment frames one after the other, from its beginning; when one is full, one that is free is begun
 
-What is in the log is folded into the journal's tables by and by, by a thread that nobody waits for.  A
-half is written over when all of it has been folded, so the file keeps its length: a sync has no new
+What is in the log gets into the journal's tables by and by, by a thread that nobody waits for, and
+late: what compaction has passed by then never does (`journal`).  A segment is free when nothing in it
+is needed any more, so the file keeps its length, once it is as long as that takes: a sync has no new
 size to write (ext4: 105 to 135 us instead of 150 to 200).
 
 To commit with SQLite takes 23 us of the loop for one version and two pages of its log; a frame takes
@@ -40,6 +41,7 @@ from quorate.engines.embedded.batch import Batch, Versions
 
 __all__ = [
     "FRAMES_UNDER_WAY_MAX",
+    "SEGMENTS_MIN",
     "CommitLog",
     "LogDamaged",
     "changes_in",
@@ -51,6 +53,9 @@ __all__ = [
 # Of two syncs at a time each takes about as long as it does alone, so while one group waits for the
 # disk the loop can make the next.  A third would find the loop busy (measured: jobs.py).
 FRAMES_UNDER_WAY_MAX = 2
+
+# What a file has at least: one is written while what is in the other gets into the tables.
+SEGMENTS_MIN = 2
 
 # length of what follows, checksum of the rest, id, number (and, above these bits of it, how many before
 # it were on their way: none in what was written when there could be none)
@@ -81,16 +86,28 @@ class CommitLog:
     sequence: the number of the last frame there was; all up to it are in the tables.
     """
 
-    def __init__(self, files: tuple[int, ...], *, id: int, sequence: int, half_bytes: int) -> None:
+    def __init__(
+        self,
+        files: tuple[int, ...],
+        *,
+        id: int,
+        sequence: int,
+        segment_bytes: int,
+        segments_count: int = SEGMENTS_MIN,
+    ) -> None:
         self.files = files
         self.sequence = sequence
         self.acknowledged = sequence  # the last frame that was, and with it all before
+        self.segment = 0  # that is being written
         self._id = id
-        self._half_bytes = half_bytes
-        self._half = 0
-        self._offset = 0  # in the half
-        self._last = [sequence, sequence]  # the last number in each half
+        self._segment_bytes = segment_bytes
+        self._offset = 0  # in the segment
+        self._last = [sequence] * segments_count  # the last number in each
         self._folded = sequence
+
+    @property
+    def segments_count(self) -> int:
+        return len(self._last)
 
     def frame(self, batch: Batch) -> bytes:
         """The batch in the form that the log has for what comes next."""
@@ -98,25 +115,50 @@ class CommitLog:
         return framed(contents, self._id, self.sequence + 1, self.sequence - self.acknowledged)
 
     def fits(self, size: int) -> bool:
-        """Whether a frame of this size can be placed at all, in whichever half."""
-        return size <= self._half_bytes
+        """Whether a frame of this size can be placed at all, in whichever segment."""
+        return size <= self._segment_bytes
 
     def place(self, size: int) -> int:
         """Take the place in the file that the next frame goes to; -1 if it must wait for `folded`."""
         offset = self._offset
-        if offset + size > self._half_bytes:
-            other = 1 - self._half
-            if self._last[other] > self._folded:
+        if offset + size > self._segment_bytes:
+            free = self._free_segment()
+            if free < 0:
                 return -1
-            self._half, offset = other, 0
+            self.segment, offset = free, 0
         self.sequence += 1
-        self._last[self._half] = self.sequence
+        self._last[self.segment] = self.sequence
         self._offset = offset + size
-        return self._half * self._half_bytes + offset
+        return self.segment * self._segment_bytes + offset
 
     def folded(self, sequence: int) -> None:
-        """All frames up to this one are in the tables, and on disk there."""
+        """All frames up to this one are in the tables, as far as they are needed, and on disk there."""
         self._folded = sequence
+
+    def lengthened(self, segments_count: int) -> None:
+        """The file has room for so many segments."""
+        while len(self._last) < segments_count:
+            self._last.append(self._folded)
+
+    @property
+    def free_count(self) -> int:
+        """How many segments are free, but for what is left of the one that is being written."""
+        count = 0
+        for at, last in enumerate(self._last):
+            if last <= self._folded and at != self.segment:
+                count += 1
+        return count
+
+    def last_of_oldest(self, segments_count: int) -> int:
+        """The number that has to be folded for so many segments to be free, or as many as there are."""
+        lasts = sorted([last for at, last in enumerate(self._last) if at != self.segment])
+        return lasts[min(segments_count, len(lasts)) - 1]
+
+    def _free_segment(self) -> int:
+        for at, last in enumerate(self._last):
+            if last <= self._folded and at != self.segment:
+                return at
+        return -1
 
 
 def changes_in(frame: bytes, batch: Batch) -> bytes:
@@ -138,7 +180,7 @@ def create_log_file(path: Path) -> None:
     # Only the owner may read what is in it.
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        log_length.lengthen(file, path)
+        log_length.lengthen(file, path, SEGMENTS_MIN * log_length.SEGMENT_BYTES)
         os.fsync(file)
         sync_directory(path.parent)
     finally:
@@ -162,11 +204,11 @@ def open_log_file(path: Path) -> tuple[int, ...]:
     return tuple(files)
 
 
-def frames_after(data: bytes, *, id: int, sequence: int, half_bytes: int) -> list[Batch]:
+def frames_after(data: bytes, *, id: int, sequence: int, segment_bytes: int) -> list[Batch]:
     """The batches after that number, in order, as far as they are all there.  Raises `LogDamaged`."""
     batches: list[Batch] = []
-    # The half that was begun first has the smaller numbers; one that was never begun has none.
-    runs = [_run(data, start, id) for start in (0, half_bytes)]
+    # The segment that was begun first has the smaller numbers; one that was never begun has none.
+    runs = [_run(data, start, id) for start in range(0, len(data), segment_bytes)]
     runs.sort(key=_first_number)
     last = sequence
     for run in runs:

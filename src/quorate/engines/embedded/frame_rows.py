@@ -36,11 +36,15 @@ _decode_changes = msgspec.msgpack.Decoder(list[Versions]).decode
 
 @mypyc_attr(acyclic=True)
 class FrameRow:
-    """One row, ready to be inserted: the revisions it spans, and how many versions it holds."""
+    """One row, ready to be inserted: the revisions it spans, and how many versions it holds.
 
-    __slots__ = ("blob", "checksum", "count", "first", "last")
+    begin: the number of the first frame in it.
+    """
 
-    def __init__(self, first: int, last: int, count: int, blob: bytes) -> None:
+    __slots__ = ("begin", "blob", "checksum", "count", "first", "last")
+
+    def __init__(self, begin: int, first: int, last: int, count: int, blob: bytes) -> None:
+        self.begin = begin
         self.first, self.last, self.count, self.blob = first, last, count, blob
         self.checksum = row_checksum(first, blob)
 
@@ -48,20 +52,20 @@ class FrameRow:
 class FrameRows:
     """Takes what frames have, in order, and makes rows of it."""
 
-    __slots__ = ("_bytes", "_count", "_first", "_last", "_parts", "_rows")
+    __slots__ = ("_begin", "_bytes", "_count", "_first", "_last", "_parts", "_rows")
 
     def __init__(self) -> None:
         self._rows: list[FrameRow] = []
-        self._begin()
+        self._clear()
 
-    def _begin(self) -> None:
+    def _clear(self) -> None:
         self._parts: list[bytes] = [bytes((_MARK,))]
-        self._bytes = self._count = self._first = self._last = 0
+        self._bytes = self._count = self._begin = self._first = self._last = 0
 
-    def add(self, changes: bytes, first: int, last: int, count: int) -> None:
-        """So many versions, of these revisions, as their frame has them."""
+    def add(self, number: int, changes: bytes, first: int, last: int, count: int) -> None:
+        """So many versions, of these revisions, as the frame of that number has them."""
         if not self._count:
-            self._first = first
+            self._begin, self._first = number, first
         self._last = last
         self._count += count
         self._bytes += len(changes)
@@ -79,8 +83,8 @@ class FrameRows:
 
     def _end(self) -> None:
         blob = b"".join(self._parts)
-        self._rows.append(FrameRow(self._first, self._last, self._count, blob))
-        self._begin()
+        self._rows.append(FrameRow(self._begin, self._first, self._last, self._count, blob))
+        self._clear()
 
 
 def decode_row(blob: bytes) -> Versions:

@@ -2,12 +2,11 @@
 
     commits         into the commit log: encoded here, written and synced by threads that need no
                     interpreter lock; two at a time, and told of in their order
-    anything else   by a worker, on the tables, one after the other: folding what is in the log into
-                    them, cleaning, giving space back, checkpoints
+    anything else   by a worker, on the tables, one after the other: taking over what is in the log,
+                    cleaning, giving space back, checkpoints
 
-A commit that is too long to be encoded while others wait goes to the worker, together with what is in
-the log before it; one that finds no room in the log waits until the worker has made some.  Either is
-under way alone.
+A commit that is too long to be encoded while others wait goes to the worker and past the log; one that
+finds no room in the log waits until the worker has made some.  Either is under way alone.
 
 Why two: a disk that syncs 5,000 times a second for one thread did so 10,000 times for two, and while
 one group waits for it the loop makes the next.
@@ -26,9 +25,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from quorate.engines.embedded import log_length
 from quorate.engines.embedded.batch import Batch
 from quorate.engines.embedded.commit_log import changes_in
-from quorate.engines.embedded.frame_rows import FrameRows
+from quorate.engines.embedded.frame_rows import FrameRow, FrameRows
 from quorate.engines.embedded.journal import Journal
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.sweeping import Sweep
@@ -41,10 +41,12 @@ __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
 Done = Callable[[BaseException | None, object], None]
 Work = Callable[[], object]
 
-# Folded when so many bytes or commits are in the log: seldom enough that rows are long, and that the
-# worker does not ask for the interpreter lock all the time (it does after each call of SQLite).
+# Handed over to the worker when so many bytes or commits are in the log: seldom enough that rows are
+# long, and that the worker does not ask for the interpreter lock all the time.
 _FOLD_BYTES = 512 * 1024
 _FOLD_COMMITS = 4096
+# Segments of the log that are made free ahead of the one that is being written.
+_FREE_SEGMENTS_MIN = 2
 
 
 class Clean:
@@ -116,6 +118,7 @@ class JournalJobs:
         self._unfolded_bytes = self._unfolded_commits = 0
         self._unfolded_until = self._log.sequence  # the number of the last commit that was synced
         self._handed_revision = 0  # the newest whose changes were handed over
+        self._may_lengthen = True  # the log: there was room on the disk, the last time
         self._idle: list[_Slot] = []
         syncs = FileSyncs(loop)
         self.sends_replies = syncs.sends_replies
@@ -136,16 +139,16 @@ class JournalJobs:
             self._hand_over(partial(journal.clean, job.names, job.start, is_last=job.is_last), done)
         elif isinstance(job, Sweep):
             self._fold_until(job.until)
-            self._hand_over(partial(journal.sweep, job), done)
+            self._hand_over(partial(journal.sweep, job), partial(self._swept, done))
         elif isinstance(job, GiveBack):
             self._hand_over(journal.give_back, done)
         else:
             self._hand_over(job, done)
 
     def close(self, done: Done) -> None:
-        """Fold what is left, and close the journal."""
-        if self._unfolded_commits:
-            self._fold(self._folded)
+        """Put what is left into the tables, and close the journal."""
+        if self._journal.failure is None:
+            self._fold_and_sync(self._folded)
         self._hand_over(self._journal.close, done)
 
     def stop(self) -> None:
@@ -184,11 +187,15 @@ class JournalJobs:
         self._go_on()
 
     def _write(self, commit: _Commit) -> bool:
-        """False if there is no room for it in the log: the other half is not in the tables yet."""
-        offset = self._log.place(len(commit.frame))
+        """False if there is no room for it in the log: all that is there is still needed."""
+        log = self._log
+        segment = log.segment
+        offset = log.place(len(commit.frame))
         if offset < 0:
             return False
-        commit.sequence = self._log.sequence
+        commit.sequence = log.sequence
+        if log.segment != segment and log.free_count < _FREE_SEGMENTS_MIN:
+            self._make_room()
         slot = self._idle.pop()
         slot.commit = commit
         slot.sync.begin(commit.frame, offset, commit.replies)
@@ -218,10 +225,18 @@ class JournalJobs:
             return
         self._next, self._alone = None, commit
         if commit.frame:
-            self._fold(self._folded, sync=True)  # then there is room, and it is written
+            self._settle(1)  # then there is room, and it is written
+            return
+        changes = commit.batch.changes
+        if commit.batch.only_changes:
+            if self._unfolded_commits:
+                self._fold()
+            self._hand_over(partial(self._journal.commit_beside, commit.batch), self._long_ended)
         else:
             self._unfolded.absorb(commit.batch)
-            self._fold(self._long_ended, sync=True)
+            self._fold_and_sync(self._long_ended)
+        if changes:
+            self._handed_revision = changes[-1][-1].mod_revision
 
     def _synced(self, slot: _Slot, failure: OSError | None) -> None:
         commit, slot.commit = slot.commit, None
@@ -246,7 +261,7 @@ class JournalJobs:
                 self._unfolded_commits += 1
                 self._unfolded_until = self._log.acknowledged = commit.sequence
                 if self._unfolded_bytes >= _FOLD_BYTES or self._unfolded_commits >= _FOLD_COMMITS:
-                    self._fold(self._folded)
+                    self._fold()
             commit.done(commit.error, None)
         self._go_on()
 
@@ -263,28 +278,69 @@ class JournalJobs:
         if batch.changes:
             first, last = batch.changes[0][0].mod_revision, batch.changes[-1][-1].mod_revision
             changes = changes_in(commit.frame, batch)
-            self._unfolded_rows.add(changes, first, last, batch.versions_count)
+            self._unfolded_rows.add(commit.sequence, changes, first, last, batch.versions_count)
         if not batch.only_changes:
             self._unfolded.absorb_rest(batch)
 
-    def _fold(self, told: Done, *, sync: bool = False) -> None:
-        """Hand over what is not in the tables."""
+    def _fold(self) -> None:
+        """Hand over what is in the log; it is held, for the time being."""
+        batch, rows = self._take_unfolded()
+        self._hand_over(partial(self._journal.hold, batch, rows, self._unfolded_until), self._held)
+
+    def _fold_and_sync(self, told: Done) -> None:
+        """Have all of it put into the tables, and what was held before."""
+        batch, rows = self._take_unfolded()
+        commit = partial(self._journal.commit, batch, rows=rows, sequence=self._unfolded_until)
+        self._hand_over(commit, told)
+
+    def _take_unfolded(self) -> tuple[Batch, list[FrameRow]]:
         batch, self._unfolded = self._unfolded, Batch()
         rows = self._unfolded_rows.take()
         self._unfolded_bytes = self._unfolded_commits = 0
-        if batch.changes:  # a commit that did not go through the log, behind all that did
-            self._handed_revision = batch.changes[-1][-1].mod_revision
-        elif rows:
+        if rows:
             self._handed_revision = rows[-1].last
-        commit = partial(
-            self._journal.commit, batch, rows=rows, sequence=self._unfolded_until, sync=sync
-        )
-        self._hand_over(commit, told)
+        return batch, rows
+
+    def _make_room(self) -> None:
+        """A segment was begun, and few are free: have others free before that is full."""
+        log = self._log
+        wanted = _FREE_SEGMENTS_MIN - log.free_count
+        count = min(log.segments_count + wanted, log_length.SEGMENTS_MAX)
+        if self._may_lengthen and count > log.segments_count:
+            lengthen = partial(self._journal.lengthen_log, count)
+            self._hand_over(lengthen, partial(self._lengthened, count))
+        else:
+            self._settle(wanted)
+
+    def _lengthened(self, count: int, error: BaseException | None, is_longer: object) -> None:
+        if error is not None:
+            self._failed(error)
+        elif is_longer:
+            self._log.lengthened(count)
+        else:
+            self._may_lengthen = False
+            self._make_room()
+
+    def _settle(self, segments_count: int) -> None:
+        """Have what is in the oldest segments put into the tables, so that they are free."""
+        if self._unfolded_commits:
+            self._fold()
+        until = self._log.last_of_oldest(segments_count)
+        self._hand_over(partial(self._journal.settle, until), self._folded)
 
     def _fold_until(self, revision: int) -> None:
         """What is to be cleaned must be in the tables."""
         if self._unfolded_commits and revision > self._handed_revision:
-            self._fold(self._folded)
+            self._fold()
+
+    def _held(self, error: BaseException | None, _: object) -> None:
+        self._log.folded(self._journal.safe_sequence)
+        if error is not None:
+            self._failed(error)
+
+    def _swept(self, done: Done, error: BaseException | None, result: object) -> None:
+        self._log.folded(self._journal.safe_sequence)
+        done(error, result)
 
     def _long_ended(self, error: BaseException | None, _: object) -> None:
         """A commit that did not go through the log is in the tables."""
@@ -303,7 +359,7 @@ class JournalJobs:
         elif self._write(waiting):
             self._alone = None
         else:
-            self._fold(self._folded, sync=True)
+            self._settle(1)
 
     # -- the worker ------------------------------------------------------------------------------
 
@@ -328,6 +384,8 @@ class JournalJobs:
             try:
                 if journal.checkpoint_due:
                     journal.checkpoint()
+                elif journal.sync_due:
+                    journal.sync()
             except Exception as error:  # noqa: BLE001  told on the loop
                 tell(self._failed, error)
             self.is_at_work = not self._works.empty()

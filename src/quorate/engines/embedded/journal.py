@@ -5,15 +5,20 @@
     meta    format, kind, base_revision, compact_revision; timeline, once there is one;
             while a store is open: which commit log it has, and how far that is in these tables
 
-A commit of a running store goes to the commit log (`commit_log`), and from there into the tables
-together with many others.  What a crash left in the log gets there when the store is opened.
+A commit of a running store goes to the commit log (`commit_log`), and from there into the tables, but
+not soon.  Most of what a busy store writes is gone when compaction has passed it, and the rest is
+known then: so rows are held back as long as the log has room, and of a stretch that is swept only what
+is left is written (decision 0019).  What a crash left in the log gets into the tables when the store is
+opened.
 
 Invariants
     * One connection, one owner: EXCLUSIVE locking keeps every other process out, so no foreign reader
       can ever pin the write-ahead log, and the log stays as small as the checkpoints make it.
-    * What `commit` was given is durable when it returns, unless it is told not to sync: what comes from
-      the commit log stays there until a checkpoint, or another commit, has synced it (`safe_sequence`).
-      Cleaning is not synced either: if it is lost, it is done again.
+    * What `commit` was given is durable when it returns.  What is held stays in the commit log until
+      it is in the tables, or swept, and that is synced (`safe_sequence`).
+    * How far the commit log is in the tables is written with the transaction that puts it there, or
+      that sweeps it: after a crash nothing comes back that was swept, and nothing is missing.
+    * Cleaning is not synced: if it is lost, it is done again.
     * The first error is the last: the journal refuses everything after it, and an fsync that failed is
       never tried again.
     * Checkpoints are explicit.  SQLite's automatic ones drop their errors and would repeat a failed
@@ -35,6 +40,7 @@ from quorate.directories import sync_directory
 from quorate.engines.embedded import log_length
 from quorate.engines.embedded.batch import Batch, Versions
 from quorate.engines.embedded.commit_log import (
+    SEGMENTS_MIN,
     CommitLog,
     LogDamaged,
     create_log_file,
@@ -71,9 +77,10 @@ SLICE_S = 0.010
 _SLICE_AIM_S = 0.002
 
 # SQLite's log is folded back after this much payload or this many transactions, whichever comes first.
-# Half of what a half of the commit log holds: so one is free again before the other is full.
 _CHECKPOINT_BYTES = 2 * 1024**2
 _CHECKPOINT_COMMITS = 1000
+# When so much that was held is swept, that is synced: a segment of the commit log may be free by it.
+_SPARED_BYTES = 2 * 1024**2
 # Names that are let go of in one go, at most.
 _CLEAN_NAMES_MAX = 512
 # Rows that are half empty and wait to be written anew, at most.
@@ -91,7 +98,10 @@ class Journal:
         self.log: CommitLog  # of a store
         self.safe_sequence = 0  # the commit log up to there is in the tables, and durable there
         self._sequence = 0  # the same, durable or not
+        self._held_until = 0  # and up to there it was handed over
+        self._held_rest = Batch()  # of that, what is to be written besides rows
         self._log_files: tuple[int, ...] = ()
+        self._log_segment_bytes = 0
         self._wal = -1  # SQLite's log, to sync it; none in a backup that is only read
         self._db = connection
         self._logged_bytes = 0
@@ -194,23 +204,35 @@ class Journal:
 
     def _open_log(self) -> None:
         """Begin a commit log, or take what a crash has left in one into the tables."""
-        half_bytes = log_length.HALF_BYTES
+        segment_bytes = log_length.SEGMENT_BYTES
         batch, sequence = Batch(), 0
         if self.meta("log_id") is None:
             create_log_file(self._log_path)
-            batch.meta = {"format": FORMAT, "log_half_bytes": half_bytes}
+            batch.meta = {"format": FORMAT, "log_half_bytes": segment_bytes}
         else:
-            half_bytes = self.revision_meta("log_half_bytes")
-            batch, sequence = self._left_in_log(half_bytes)
+            segment_bytes = self.revision_meta("log_half_bytes")
+            batch, sequence = self._left_in_log(segment_bytes)
             batch.meta["format"] = FORMAT
         id = int.from_bytes(os.urandom(8), "big") >> 1
         batch.meta["log_id"] = id
         self.commit(batch, sequence=sequence)
         self._sequence = self.safe_sequence = sequence
         self._log_files = open_log_file(self._log_path)
-        self.log = CommitLog(self._log_files, id=id, sequence=sequence, half_bytes=half_bytes)
+        self._log_segment_bytes = segment_bytes
+        self.log = CommitLog(
+            self._log_files,
+            id=id,
+            sequence=sequence,
+            segment_bytes=segment_bytes,
+            segments_count=max(SEGMENTS_MIN, self._log_path.stat().st_size // segment_bytes),
+        )
 
-    def _left_in_log(self, half_bytes: int) -> tuple[Batch, int]:
+    def lengthen_log(self, segments_count: int) -> bool:
+        """Make room for so many segments in the commit log.  False: the disk has too little."""
+        with _Guard(self):
+            return log_length.lengthen_beside(self._log_path, segments_count * self._log_segment_bytes)
+
+    def _left_in_log(self, segment_bytes: int) -> tuple[Batch, int]:
         """What the tables do not have of it, and the number of its last commit."""
         id, sequence = self.revision_meta("log_id"), self.revision_meta("log_sequence")
         path = self._log_path
@@ -220,7 +242,9 @@ class Journal:
                 f"Put it back beside {self.path}, or restore a backup with `quorate restore`."
             )
         try:
-            batches = frames_after(path.read_bytes(), id=id, sequence=sequence, half_bytes=half_bytes)
+            batches = frames_after(
+                path.read_bytes(), id=id, sequence=sequence, segment_bytes=segment_bytes
+            )
         except LogDamaged as error:
             raise DataUnreadable(
                 f"{path} is damaged: {error}. {REMEDY.format(path=self.path)}"
@@ -297,34 +321,81 @@ class Journal:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def commit(
-        self,
-        batch: Batch,
-        *,
-        rows: Sequence[FrameRow] = (),
-        sequence: int | None = None,
-        sync: bool = True,
-    ) -> None:
-        """Put the batch into the tables, all or nothing; without `sync` it is durable some time later.
+    def hold(self, batch: Batch, rows: Sequence[FrameRow], sequence: int) -> None:
+        """Take over what is in the commit log up to there: rows, and what the batch has besides.
 
-        rows: what comes before the changes of the batch.
+        Nothing is written: the log has it.
+        """
+        assert not batch.changes
+        with _Guard(self):
+            self._table.hold(rows)
+            self._held_rest.absorb_rest(batch)
+            self._held_until = sequence
+
+    def commit(
+        self, batch: Batch, *, rows: Sequence[FrameRow] = (), sequence: int | None = None
+    ) -> None:
+        """Put all that is held, and the batch, into the tables, all or nothing, and sync that.
+
+        rows: what comes before the changes of the batch, and after all that is held.
         sequence: the commit log up to there is in the tables with it.
 
         Raises `StorageFailed`, and then for ever.
         """
         with _Transaction(self):
-            size = self._table.insert(rows) + self._table.write(rows_of(batch.changes))
-            self._write_leases(batch)
-            if batch.compact_revision is not None:
-                set_meta(self._db, "compact_revision", batch.compact_revision)
-            for name, value in batch.meta.items():
-                set_meta(self._db, name, value)
+            self._table.hold(rows)
+            size = self._table.insert_held() + self._table.write(rows_of(batch.changes))
+            rest, self._held_rest = self._held_rest, Batch()
+            rest.absorb_rest(batch)
+            self._write_rest(rest)
             if sequence is not None:
-                set_meta(self._db, "log_sequence", sequence)
-                self._sequence = sequence
-        if sync:
-            self._sync()
+                self._held_until = sequence
+                self._pass(sequence)
+        self._sync()
         self._logged(size)
+
+    def commit_beside(self, batch: Batch) -> None:
+        """Put changes, and nothing else, into the tables, and sync that: what is held stays so.
+
+        They are found by their revisions, whatever comes back from the log before or behind them.  Of
+        leases and the rest the last word counts, and that would be the log's.
+        """
+        assert batch.only_changes
+        with _Transaction(self):
+            size = self._table.write(rows_of(batch.changes))
+        self._sync()
+        self._logged(size)
+
+    def settle(self, until: int) -> None:
+        """Put the oldest of what is held into the tables, up to that number, and sync that."""
+        with _Transaction(self):
+            size = self._table.insert_held(until)
+            self._pass_to_held()
+        self._sync()
+        self._logged(size)
+
+    def _pass_to_held(self) -> None:
+        """All that the commit log has before what is held is in the tables, or swept: note that."""
+        held_from = self._table.held_from
+        passed = held_from - 1 if held_from else self._held_until
+        if passed > self._sequence:
+            # What there is besides rows goes with it, also what comes later: that is read from the log
+            # after a crash, in order, so it comes to the same.
+            rest, self._held_rest = self._held_rest, Batch()
+            self._write_rest(rest)
+            self._pass(passed)
+
+    def _pass(self, sequence: int) -> None:
+        set_meta(self._db, "log_sequence", sequence)
+        self._sequence = sequence
+
+    def _write_rest(self, batch: Batch) -> None:
+        """What is not rows."""
+        self._write_leases(batch)
+        if batch.compact_revision is not None:
+            set_meta(self._db, "compact_revision", batch.compact_revision)
+        for name, value in batch.meta.items():
+            set_meta(self._db, name, value)
 
     def _write_leases(self, batch: Batch) -> None:
         if not batch.leases:
@@ -343,7 +414,11 @@ class Journal:
         """Make what was committed durable: what SQLite does itself with synchronous=FULL."""
         with _Guard(self):
             sync_data(self._wal)
+        self._synced()
+
+    def _synced(self) -> None:
         self.safe_sequence = self._sequence
+        self._table.spared_bytes = 0
 
     def append(self, rows: list[tuple[int, Versions]]) -> None:
         """Write rows as they are, outside of any store's life: for backups and restores."""
@@ -372,12 +447,21 @@ class Journal:
         """Fold the write-ahead log back."""
         self._checkpoint("PASSIVE")
 
+    @property
+    def sync_due(self) -> bool:
+        """Whether so much of the commit log was swept that to sync that would make a segment free."""
+        return self.failure is None and self._table.spared_bytes >= _SPARED_BYTES
+
+    def sync(self) -> None:
+        """Make what was swept durable."""
+        self._sync()
+
     def _checkpoint(self, mode: str) -> None:
         with _Guard(self):
             (busy, *_) = self._db.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
             if busy:
                 raise sqlite3.OperationalError("checkpoint found the database busy")
-        self.safe_sequence = self._sequence
+        self._synced()
         self._logged_bytes = self._logged_commits = 0
 
     # -- compaction and space, in slices ------------------------------------------------------
@@ -433,6 +517,7 @@ class Journal:
         with _Transaction(self):
             while sweep.after < sweep.until and now() - started < _SLICE_AIM_S:
                 written += self._table.sweep_some(sweep)
+            self._pass_to_held()
         self._logged(written)
         return Cleaned(0, sweep.after < sweep.until, now() - started)
 

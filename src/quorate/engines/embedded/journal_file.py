@@ -27,10 +27,10 @@ __all__ = [
     "unreadable",
 ]
 
-FORMAT: Final = 3
-# Format 1 had no commit log: as it is, it is a store of format 2 that was closed.  And that is one of
-# format 3 without rows of frames.
-FORMATS_READ: Final = (1, 2, FORMAT)
+FORMAT: Final = 4
+# Format 1 had no commit log: as it is, it is a store of format 2 that was closed.  That is one of
+# format 3 without rows of frames, and that is one of format 4 whose commit log has two segments.
+FORMATS_READ: Final = (1, 2, 3, FORMAT)
 
 APPLICATION_ID: Final = 0x51554F52  # "QUOR", in the header of the file: `file` and `doctor` can tell
 PAGE_BYTES: Final = 4096

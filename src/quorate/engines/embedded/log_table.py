@@ -14,6 +14,7 @@ Invariants
 from __future__ import annotations
 
 import sqlite3
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import groupby
@@ -36,9 +37,12 @@ __all__ = ["STATEMENT_ROWS", "LogTable", "rows_of"]
 # Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
 # interpreter lock, compiled code has to call something that does, and the loop waits until then.
 STATEMENT_ROWS: Final = 128
-# So shared rows are written anew, or swept, only so many in one go.
+# So shared rows are written anew, or swept, only so many in one go: of those that are held, until so
+# many versions are left to be written.
 _REWRITE_ROWS = 2
 _SWEEP_ROWS = 4
+_SWEEP_HELD_ROWS = 32
+_SWEEP_LEFT = 1024
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -49,14 +53,17 @@ class LogTable:
     """The rows of one journal.
 
     shared: what is known of them.
+    spared_bytes: how much was held and never had to be inserted, since somebody set this to 0.
     """
 
-    __slots__ = ("_db", "_path", "shared")
+    __slots__ = ("_db", "_held", "_path", "shared", "spared_bytes")
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._db = connection
+        self._held: deque[SharedRow] = deque()  # in their order
         self.shared = SharedRows()
+        self.spared_bytes = 0
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -100,8 +107,38 @@ class LogTable:
             self._db.execute(_write_sql(count), fields)
         return size
 
-    def insert(self, rows: Sequence[FrameRow]) -> int:
-        """Insert rows that are made already; return their bytes."""
+    # -- holding back: what is in the commit log need not be here ------------------------------
+
+    def hold(self, rows: Iterable[FrameRow]) -> None:
+        """Rows that follow all there are: they are taken for being here, and may be inserted later."""
+        for row in rows:
+            self._held.append(self.shared.note_held(row))
+
+    @property
+    def held_from(self) -> int:
+        """The first frame of which anything is held; 0 if nothing is."""
+        if not self._held:
+            return 0
+        row = self._held[0].held
+        assert row is not None
+        return row.begin
+
+    def insert_held(self, until: int | None = None) -> int:
+        """Insert the rows that begin with frames up to this number, or all; return their bytes."""
+        rows: list[FrameRow] = []
+        while self._held and (until is None or self.held_from <= until):
+            rows.append(self._let_out(self._held[0]))
+        return self._insert(rows)
+
+    def _let_out(self, row: SharedRow) -> FrameRow:
+        """The oldest that is held is not any more."""
+        assert self._held[0] is row
+        self._held.popleft()
+        held, row.held = row.held, None
+        assert held is not None
+        return held
+
+    def _insert(self, rows: Sequence[FrameRow]) -> int:
         size = 0
         for start in range(0, len(rows), STATEMENT_ROWS):
             fields: list[object] = []
@@ -109,7 +146,6 @@ class LogTable:
             for row in step:
                 fields += (row.first, row.blob, row.checksum)
                 size += len(row.blob)
-                self.shared.note_row(row.first, row.last, row.count)
             self._db.execute(_write_sql(len(step)), fields)
         return size
 
@@ -132,10 +168,12 @@ class LogTable:
 
     def sweep_some(self, sweep: Sweep) -> int:
         """Some rows of a stretch; `sweep.after` tells how far it is."""
-        rows = self.shared.between(sweep.after + 1, sweep.until, _SWEEP_ROWS)
+        rows = self.shared.between(sweep.after + 1, sweep.until, _SWEEP_HELD_ROWS)
         if not rows:
             sweep.after = sweep.until
             return 0
+        if rows[0].held is None:
+            del rows[_SWEEP_ROWS:]
         written = 0
         gone: list[SharedRow] = []  # or partly: neighbours, written anew together
         left: list[KeyValue] = []
@@ -144,21 +182,30 @@ class LogTable:
             if len(part) == row.count:
                 written += self._replace(gone, left)
                 gone, left = [], []
+                if row.held is not None:
+                    written += self._insert([self._let_out(row)])
             else:
                 gone.append(row)
                 left += part
-        sweep.after = rows[-1].last
+            sweep.after = row.last
+            if len(left) >= _SWEEP_LEFT:
+                break
         return written + self._replace(gone, left)
 
     def _replace(self, rows: list[SharedRow], left: list[KeyValue]) -> int:
         """Of rows that follow each other, keep this."""
         if not rows:
             return 0
-        sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
-        removed = self._db.execute(sql, (rows[0].first, rows[-1].last)).rowcount
+        removed = 0
+        in_table = [row for row in rows if row.held is None]
+        if in_table:
+            sql = "DELETE FROM log WHERE revision BETWEEN ? AND ?"
+            removed = self._db.execute(sql, (in_table[0].first, in_table[-1].last)).rowcount
         for row in rows:
+            if row.held is not None:
+                self.spared_bytes += len(self._let_out(row).blob)
             self.shared.forget(row)
-        return removed * PAGE_BYTES + self.write(rows_of(_by_revisions(left)))
+        return removed * PAGE_BYTES + self.write(rows_of(_by_revisions(left), over_gaps=True))
 
     def rewrite_some(self) -> int:
         """Some rows that are half empty."""
@@ -176,11 +223,18 @@ class LogTable:
         return self.write(kept)
 
 
-def rows_of(changes: list[Versions]) -> Iterator[tuple[int, Versions]]:
-    """Rows for revisions in order.  A revision is never split over rows."""
+def rows_of(changes: list[Versions], *, over_gaps: bool = False) -> Iterator[tuple[int, Versions]]:
+    """Rows for revisions in order.  A revision is never split over rows.
+
+    over_gaps: whether a row may go on where revisions are missing.  (Those may be in a row of their
+    own, and rows do not overlap.)
+    """
     row: list[KeyValue] = []
     size = 0
     for versions in changes:
+        if row and not over_gaps and versions[0].mod_revision != row[-1].mod_revision + 1:
+            yield row[0].mod_revision, tuple(row)
+            row, size = [], 0
         row += versions
         for kv in versions:
             size += len(kv.value)

@@ -31,9 +31,9 @@ __all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 TICK_S = 0.1
 
 # Versions that are freed in one go, at one or two microseconds each, while everybody waits: a few for
-# each revision that was written since, when a group has left for the disk and its writers wait anyway;
-# and some, when nobody writes.  What a revision leaves over is freed as a whole, be it hundreds: then
-# some groups leave without.
+# each revision that was written since, when a group has left for the disk and its writers wait anyway,
+# but some at least; and some, when nobody writes.  What a revision leaves over is freed as a whole, be
+# it hundreds: then some groups leave without.
 _TRIM_PER_REVISION = 4
 _TRIM_VERSIONS = 64
 _TRIM_VERSIONS_MAX = 4000
@@ -215,7 +215,7 @@ class Maintenance:
         written, self._trimmed_at = revision - self._trimmed_at, revision
         if not written:
             return _TRIM_VERSIONS
-        wanted = _TRIM_PER_REVISION * written
+        wanted = max(_TRIM_PER_REVISION * written, _TRIM_VERSIONS)
         ahead = min(self._trimmed_ahead, wanted)
         self._trimmed_ahead -= ahead
         return min(wanted - ahead, _TRIM_VERSIONS_MAX)

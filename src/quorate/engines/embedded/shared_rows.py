@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from quorate.engines.embedded.frame_rows import FrameRow
 from quorate.engines.embedded.versions import VersionName, names_of
 from quorate.native import mypyc_attr
 from quorate.store.model import KeyValue
@@ -35,14 +36,18 @@ __all__ = ["SharedRow", "SharedRows", "VersionName"]
 
 @mypyc_attr(acyclic=True)
 class SharedRow:
-    """One row: the revisions it spans, how many versions it holds, and those nobody needs."""
+    """One row: the revisions it spans, how many versions it holds, and those nobody needs.
 
-    __slots__ = ("count", "first", "gone", "last", "queued")
+    held: the row itself, as long as it is in the commit log and not in the table.
+    """
 
-    def __init__(self, first: int, last: int, count: int) -> None:
+    __slots__ = ("count", "first", "gone", "held", "last", "queued")
+
+    def __init__(self, first: int, last: int, count: int, held: FrameRow | None = None) -> None:
         self.first = first
         self.last = last
         self.count = count
+        self.held = held
         self.gone: set[VersionName] = set()
         self.queued = False  # to be written anew
 
@@ -82,6 +87,11 @@ class SharedRows:
     def note_row(self, first: int, last: int, count: int) -> None:
         """A row was written, with so many versions of these revisions."""
         self._rows[first] = SharedRow(first, last, count)
+
+    def note_held(self, held: FrameRow) -> SharedRow:
+        """A row is there, and may be written later."""
+        row = self._rows[held.first] = SharedRow(held.first, held.last, held.count, held)
+        return row
 
     def note_loaded(self, first: int, versions: tuple[KeyValue, ...]) -> None:
         """A row was there when the file was opened."""
@@ -139,6 +149,7 @@ class SharedRows:
 
     def _let_go_of_row(self, row: SharedRow, names: list[VersionName]) -> bool:
         """Versions in one row; whether all of it can go."""
+        assert row.held is None  # what was never swept is not let go of by name
         deletions = [name for name in names if name[2] and name[1] in self._lingering]
         if deletions:
             here: dict[bytes, int] = {}
