@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from quorate.engines.embedded.batch import Batch
+from quorate.engines.embedded.commit_log import changes_in
+from quorate.engines.embedded.frame_rows import FrameRows
 from quorate.engines.embedded.journal import SLICE_S, Journal
 from quorate.engines.embedded.journal_file import FORMAT, set_meta, unreadable
 from quorate.engines.embedded.log_length import SEGMENT_BYTES
@@ -322,3 +324,18 @@ def test_a_store_of_an_older_format_is_taken_over(path: Path, format: int) -> No
     journal = Journal.open(path)
     assert [kv.mod_revision for kv in contents(journal)] == [2, 3]
     journal.close()
+
+
+@pytest.mark.parametrize(("value_bytes", "is_held"), [(100, True), (5000, False)])
+def test_large_values_are_not_held(journal: Journal, value_bytes: int, is_held: bool) -> None:
+    rows = FrameRows()
+    for revision in (2, 3, 4):
+        batch = batch_of((version(revision, value=b"v" * value_bytes),))
+        changes = changes_in(journal.log.frame(batch), batch)
+        write(journal, batch)
+        rows.add(journal.log.sequence, changes, revision, revision, 1)
+    journal.hold(Batch(), rows.take(), journal.log.sequence)
+    found = [kv.mod_revision for kv in contents(journal)]
+    assert found == ([] if is_held else [2, 3, 4])
+    journal.commit(Batch(), sequence=journal.log.sequence)
+    assert [kv.mod_revision for kv in contents(journal)] == [2, 3, 4]

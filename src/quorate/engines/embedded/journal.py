@@ -79,6 +79,8 @@ _SLICE_AIM_S = 0.002
 # SQLite's log is folded back after this much payload or this many transactions, whichever comes first.
 _CHECKPOINT_BYTES = 2 * 1024**2
 _CHECKPOINT_COMMITS = 1000
+# Versions that are larger, on average, are not held.
+_HELD_VERSION_BYTES = 1024
 # When so much that was held is swept, that is synced: a segment of the commit log may be free by it.
 _SPARED_BYTES = 2 * 1024**2
 # Names that are let go of in one go, at most.
@@ -324,13 +326,20 @@ class Journal:
     def hold(self, batch: Batch, rows: Sequence[FrameRow], sequence: int) -> None:
         """Take over what is in the commit log up to there: rows, and what the batch has besides.
 
-        Nothing is written: the log has it.
+        Nothing is written, the log has it; unless values are so large that the log would be full before
+        compaction gets there.  Then it is not worth the memory.
         """
         assert not batch.changes
         with _Guard(self):
             self._table.hold(rows)
             self._held_rest.absorb_rest(batch)
             self._held_until = sequence
+        size = count = 0
+        for row in rows:
+            size += len(row.blob)
+            count += row.count
+        if size > _HELD_VERSION_BYTES * count:
+            self._insert_held(None)
 
     def commit(
         self, batch: Batch, *, rows: Sequence[FrameRow] = (), sequence: int | None = None
@@ -368,10 +377,13 @@ class Journal:
 
     def settle(self, until: int) -> None:
         """Put the oldest of what is held into the tables, up to that number, and sync that."""
+        self._insert_held(until)
+        self._sync()
+
+    def _insert_held(self, until: int | None) -> None:
         with _Transaction(self):
             size = self._table.insert_held(until)
             self._pass_to_held()
-        self._sync()
         self._logged(size)
 
     def _pass_to_held(self) -> None:
