@@ -32,10 +32,11 @@ def lengthen(file: int, path: Path, wanted: int) -> bool:
     (8 MiB, with a sync, take some 10 ms.)
     """
     length = os.fstat(file).st_size
+    zeros = bytes(min(_STEP_BYTES, max(wanted - length, 0)))
     while length < wanted:
         if _free_bytes(path.parent) < FREE_BYTES_MIN:
             return False
-        length += os.pwrite(file, bytes(min(_STEP_BYTES, wanted - length)), length)
+        length += os.pwrite(file, zeros[: wanted - length], length)
     return True
 
 

@@ -35,6 +35,7 @@ TICK_S = 0.1
 # but some at least; and some, when nobody writes.  What a revision leaves over is freed as a whole, be
 # it hundreds: then some groups leave without.
 _TRIM_PER_REVISION = 4
+_TRIM_VERSIONS_MIN = 16
 _TRIM_VERSIONS = 64
 _TRIM_VERSIONS_MAX = 4000
 _NOBODY_WRITES_S = 0.001
@@ -215,7 +216,7 @@ class Maintenance:
         written, self._trimmed_at = revision - self._trimmed_at, revision
         if not written:
             return _TRIM_VERSIONS
-        wanted = max(_TRIM_PER_REVISION * written, _TRIM_VERSIONS)
+        wanted = max(_TRIM_PER_REVISION * written, _TRIM_VERSIONS_MIN)
         ahead = min(self._trimmed_ahead, wanted)
         self._trimmed_ahead -= ahead
         return min(wanted - ahead, _TRIM_VERSIONS_MAX)
