@@ -271,7 +271,7 @@ class JournalJobs:
         self._commits.remove(commit)
         commit.done(error, None)
 
-    # -- from the log into the tables --------------------------------------------------------------
+    # -- from the log to the worker, and into the tables ------------------------------------------
 
     def _note_unfolded(self, commit: _Commit) -> None:
         batch = commit.batch
@@ -329,7 +329,7 @@ class JournalJobs:
         self._hand_over(partial(self._journal.settle, until), self._folded)
 
     def _fold_until(self, revision: int) -> None:
-        """What is to be cleaned must be in the tables."""
+        """What is to be cleaned must have been handed over."""
         if self._unfolded_commits and revision > self._handed_revision:
             self._fold()
 
