@@ -29,6 +29,7 @@ from quorate.engines.embedded.syncing import (
     let_others_go_first,
 )
 from quorate.store.replies import Reply
+from tests.support.asking import until
 
 _SOON_S = 10.0
 
@@ -211,6 +212,42 @@ def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_has_not() -> No
 
 
 @native
+def _sleeps(thread: str) -> int:
+    """How often a thread of ours has gone to sleep."""
+    status = Path("/proc/self/task", thread, "status").read_text(encoding="ascii")
+    return int(status.partition("voluntary_ctxt_switches:")[2].split()[0])
+
+
+def _is_asleep(thread: str) -> bool:
+    return ") S " in Path("/proc/self/task", thread, "stat").read_text(encoding="ascii")
+
+
+@native
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+async def test_on_the_processor_of_who_expects_something_nobody_wakes_up_early(file: int) -> None:
+    told: asyncio.Queue[OSError | None] = asyncio.Queue()
+    processors = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(processors)})
+    try:
+        before = set(os.listdir("/proc/self/task"))
+        sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
+        (thread,) = set(os.listdir("/proc/self/task")) - before
+        sync.begin(b"x", 0)
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+        await until(lambda: _is_asleep(thread))
+        sleeps = _sleeps(thread)
+        for _ in range(20):
+            sync.expect()
+            await asyncio.sleep(0.001)
+        assert _sleeps(thread) == sleeps
+        sync.begin(b"y", 1)
+        assert await asyncio.wait_for(told.get(), _SOON_S) is None
+        sync.close()
+    finally:
+        os.sched_setaffinity(0, processors)
+    assert os.pread(file, 2, 0) == b"xy"
+
+
 async def test_what_is_expected_may_come_at_once_late_or_never(file: int) -> None:
     told: asyncio.Queue[OSError | None] = asyncio.Queue()
     sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
