@@ -62,8 +62,11 @@ class Sweep:
 
 # Enough keys that a row can lose one version and keep most.
 keys = st.sampled_from([b"%d" % i for i in range(8)])
-# Mostly one key a revision and several revisions a commit, as from many writers at once.
-revisions = st.dictionaries(keys, st.booleans(), min_size=1, max_size=2)
+# Mostly one key a revision and several revisions a commit, as from many writers at once; and sometimes
+# more keys than one slice of trimming goes through.
+revisions = st.dictionaries(keys, st.booleans(), min_size=1, max_size=2) | st.dictionaries(
+    keys, st.booleans(), min_size=3, max_size=8
+)
 steps = (
     st.lists(revisions, min_size=1, max_size=6).map(lambda each: Commit(tuple(each)))
     | st.sampled_from([0.5, 0.9, 1.0]).map(Compact)

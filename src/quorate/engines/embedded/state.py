@@ -74,6 +74,7 @@ class State:
         "_log",
         "_records",
         "_trimmed",
+        "_trimmed_in_first",
         "compact_revision",
         "history_bytes",
         "leases",
@@ -92,6 +93,7 @@ class State:
         self._dead = SortedRecords()
         self._log = RevisionLog(FIRST_REVISION + 1)
         self._trimmed = 0  # the compaction revision that `trim` has finished
+        self._trimmed_in_first = 0  # versions of the oldest revision that it has gone through
 
     # -- load ----------------------------------------------------------------------------
 
@@ -618,27 +620,33 @@ class State:
     def trim(self, *, versions_max: int, newest: dict[bytes, KeyValue] | None = None) -> list[KeyValue]:
         """Free what compaction left over, going on from the last call; return what was freed.
 
-        A call ends with the revision in which it has seen `versions_max` versions; `newest` gets the
-        last that it has seen of each key.
+        A call goes through so many versions, and ends inside of a revision if need be; `newest` gets
+        the last of each key.  (A call that always ended with a revision took 0.3 ms and more where a
+        transaction had deleted 100 keys.)
 
         The events of the compaction revision itself are kept, deletions too: it can still be
-        watched from.  [etcd#19179]
+        watched from.  [etcd#19179]  So it is gone through as a whole, and again after the next
+        compaction, when its deletions may go.
         """
-        horizon = self.compact_revision
+        log, horizon = self._log, self.compact_revision
         # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
         # in memory for each of them: 17 us for every put.
-        revisions_max = min(horizon + 1 - self._log.first, versions_max)  # of at least a version each
-        last, count = newest_by_key(self._log.oldest(revisions_max), versions_max)
+        revisions_max = max(min(horizon - log.first, versions_max), 0)  # of at least a version each
+        last, count, self._trimmed_in_first = newest_by_key(
+            log.oldest(revisions_max), versions_max, self._trimmed_in_first
+        )
+        if log.first + count >= horizon:
+            if log.first <= horizon <= log.newest:  # revision 1 is not there
+                for kv in log.changes(horizon):
+                    last[kv.key] = kv
+            self._trimmed = horizon
         if newest is not None:
             newest.update(last)
         freed: list[KeyValue] = []
         for record in free_before(last.values(), self._records, horizon, freed):
             self._dead.remove(record)
             del self._records[record.key]
-        if self._log.first + count > horizon:
-            self._trimmed = horizon
-            count = max(count - 1, 0)  # revision 1 is not in the log, so there may be nothing to keep
-        self._log.drop(count)
+        log.drop(count)
         size = len(freed) * VERSION_OVERHEAD_BYTES + bytes_of(freed)
         self.size_bytes -= size
         self.history_bytes -= size

@@ -7,7 +7,7 @@ busy server, cleaning up is a quarter of the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import TypeAlias
@@ -94,19 +94,23 @@ def bytes_of(kvs: Iterable[KeyValue]) -> int:
 
 
 def newest_by_key(
-    revisions: Iterable[Iterable[KeyValue]], versions_max: int
-) -> tuple[dict[bytes, KeyValue], int]:
-    """The last version of each key in the first revisions, and of how many of them.
+    revisions: Iterable[Sequence[KeyValue]], versions_max: int, skip: int = 0
+) -> tuple[dict[bytes, KeyValue], int, int]:
+    """The last version of each key among the first so many; of how many whole revisions these are, and
+    how far into the next one they go.
 
-    Ends with the revision in which `versions_max` versions have been seen.
+    skip: so many of the first revision were gone through before.
     """
     last: dict[bytes, KeyValue] = {}
-    count = seen = 0
+    count, left = 0, versions_max
     for kvs in revisions:
-        for kv in kvs:
+        some = kvs[skip : skip + left] if skip or len(kvs) > left else kvs
+        for kv in some:
             last[kv.key] = kv
-            seen += 1
-        count += 1
-        if seen >= versions_max:
+        left -= len(some)
+        if skip + len(some) < len(kvs):
+            return last, count, skip + len(some)
+        count, skip = count + 1, 0
+        if left <= 0:
             break
-    return last, count
+    return last, count, 0
