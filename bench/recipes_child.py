@@ -4,7 +4,7 @@
 
     cycles S   take the lock and give it back for S seconds: how often a second that was
     take       one client takes the lock and holds it
-    wait       one more client waits for the lock; once it has it, it gives it back 5 ms later
+    wait S     one more client waits for the lock; once it has it, it gives it back S seconds later
     give       the one that took it gives it back: when it had it, and when it began to let go
     turns      once everyone who waited had the lock: the same of each of them
 
@@ -26,9 +26,6 @@ from bench.rounds import run
 from quorate import open_store
 
 __all__: list[str] = []
-
-# Long enough for everything that a release causes to be over before the next one.
-_HOLD_S = 0.005
 
 # When a client had the lock, and when it began to give it back.
 _Turn = tuple[float, float]
@@ -53,7 +50,7 @@ class _AsyncCrew:
                 self._taken_at = time.monotonic()
             case "wait":
                 lock = await self._client(1 + len(self._waiting))
-                self._waiting.append(asyncio.create_task(self._turn(lock)))
+                self._waiting.append(asyncio.create_task(self._turn(lock, float(arguments[0]))))
             case "give":
                 given_at = time.monotonic()
                 await first.__aexit__(None, None, None)
@@ -70,10 +67,11 @@ class _AsyncCrew:
             self._clients.append(await self._connect())
         return self._clients[number]
 
-    async def _turn(self, lock: AsyncLock) -> _Turn:
+    async def _turn(self, lock: AsyncLock, hold_s: float) -> _Turn:
         async with lock:
             held_at = time.monotonic()
-            await asyncio.sleep(_HOLD_S)
+            if hold_s:
+                await asyncio.sleep(hold_s)
             return held_at, time.monotonic()
 
     async def _cycles(self, lock: AsyncLock, seconds: float) -> float:
@@ -104,7 +102,8 @@ class _SyncCrew:
                 self._taken_at = time.monotonic()
             case "wait":
                 lock = self._client(1 + len(self._waiting))
-                thread = threading.Thread(target=self._turn, args=(lock,), daemon=True)
+                turn = (lock, float(arguments[0]))
+                thread = threading.Thread(target=self._turn, args=turn, daemon=True)
                 self._waiting.append(thread)
                 thread.start()
             case "give":
@@ -127,10 +126,11 @@ class _SyncCrew:
             self._clients.append(self._connect())
         return self._clients[number]
 
-    def _turn(self, lock: SyncLock) -> None:
+    def _turn(self, lock: SyncLock, hold_s: float) -> None:
         with lock:
             held_at = time.monotonic()
-            time.sleep(_HOLD_S)
+            if hold_s:
+                time.sleep(hold_s)
             self._turns.append((held_at, time.monotonic()))
 
     def _cycles(self, lock: SyncLock, seconds: float) -> float:
