@@ -37,6 +37,20 @@ async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
         await store.put(b"later")
 
 
+async def test_history_of_large_transactions_gives_way_as_fast_as_they_come(url: str) -> None:
+    limits, clock = Limits(storage_bytes_max=4_000_000), ManualClock()
+    async with open_embedded(url, limits=limits, clock=clock) as store:
+        puts = tuple(Put(b"%03d" % number, b"x" * 100) for number in range(100))
+        largest = 0
+        for number in range(1_000):
+            await store.txn(Txn(then=puts))
+            largest = max(largest, store.statistics().size_bytes)
+            if number % 10 == 0:
+                await clock.advance(0.1)  # a tick, which looks how much space is left
+        # From three quarters on it does; all of it would be used up after 250 of them.
+        assert 0.7 < largest / limits.storage_bytes_max < 0.9
+
+
 async def test_writers_that_start_one_by_one_end_up_in_two_groups_that_take_turns(url: str) -> None:
     async with open_embedded(url) as store:
         writing = True

@@ -35,6 +35,9 @@ TICK_S = 0.1
 # anyway, but some at least; and more when nobody writes.  Some keys leave many to be freed at once:
 # then some groups leave without.
 _TRIM_PER_REVISION = 4
+# For each, where space is short: more than a transaction usually writes.  Or transactions of 100 puts,
+# one after the other, come up against the quota, and all writers wait for seconds.
+_TRIM_PER_REVISION_PRESSED = 256
 _TRIM_VERSIONS_MIN = 16
 _TRIM_VERSIONS = 64
 _TRIM_VERSIONS_MAX = 4000
@@ -206,8 +209,10 @@ class Maintenance:
                     self._garbage.extend(names_of(self._unswept.trimmed(freed, newest)))
                     del freed, newest  # now, and not when there is something else to do
                 await self._pause()
-                # (After a slice, never before: whatever sweeping does, trimming comes to its end.)
-                if unswept_max is not None and self._unswept.count >= unswept_max:
+                # (After a slice, never before: whatever sweeping does, trimming comes to its end.  Nor
+                # while memory is short: the journal can wait.)
+                is_enough = unswept_max is not None and self._unswept.count >= unswept_max
+                if is_enough and not self._store.pressed_for_space:
                     return
 
     def _trim_versions(self) -> int:
@@ -216,7 +221,9 @@ class Maintenance:
         written, self._trimmed_at = revision - self._trimmed_at, revision
         if not written:
             return _TRIM_VERSIONS if self._nobody_writes else _TRIM_VERSIONS_MIN
-        wanted = max(_TRIM_PER_REVISION * written, _TRIM_VERSIONS_MIN)
+        pressed = self._store.pressed_for_space
+        each = _TRIM_PER_REVISION_PRESSED if pressed else _TRIM_PER_REVISION
+        wanted = max(each * written, _TRIM_VERSIONS_MIN)
         ahead = min(self._trimmed_ahead, wanted)
         self._trimmed_ahead -= ahead
         return min(wanted - ahead, _TRIM_VERSIONS_MAX)
@@ -274,7 +281,7 @@ class Maintenance:
                 if more and not self._is_behind:
                     await asyncio.sleep(cleaned.took_s)
             unswept.done(sweep)
-        while sweep.let_go(_LET_GO_VERSIONS):
+        while sweep.let_go(_TRIM_VERSIONS_MAX if self._store.pressed_for_space else _LET_GO_VERSIONS):
             self._trimmed_at = self._state.revision
             await self._pause()
 
