@@ -211,7 +211,6 @@ def test_a_process_that_was_forked_does_not_wait_for_a_thread_it_has_not() -> No
     assert done.stdout.splitlines()[-1] == "0"
 
 
-@native
 def _sleeps(thread: str) -> int:
     """How often a thread of ours has gone to sleep."""
     status = Path("/proc/self/task", thread, "status").read_text(encoding="ascii")
@@ -248,6 +247,7 @@ async def test_on_the_processor_of_who_expects_something_nobody_wakes_up_early(f
     assert os.pread(file, 2, 0) == b"xy"
 
 
+@native
 async def test_what_is_expected_may_come_at_once_late_or_never(file: int) -> None:
     told: asyncio.Queue[OSError | None] = asyncio.Queue()
     sync = NativeSync(file, asyncio.get_running_loop(), told.put_nowait)
