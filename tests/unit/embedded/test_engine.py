@@ -37,9 +37,10 @@ async def test_writes_that_pile_up_are_refused_at_once(url: str) -> None:
         await store.put(b"later")
 
 
-async def test_history_of_large_transactions_gives_way_as_fast_as_they_come(url: str) -> None:
+async def test_history_of_large_transactions_gives_way_as_fast_as_they_come() -> None:
     limits, clock = Limits(storage_bytes_max=4_000_000), ManualClock()
-    async with open_embedded(url, limits=limits, clock=clock) as store:
+    # In memory: what is left of so small a quota is written while a busy machine does one sweep.
+    async with open_embedded("memory:", limits=limits, clock=clock) as store:
         puts = tuple(Put(b"%03d" % number, b"x" * 100) for number in range(100))
         largest = 0
         for number in range(1_000):
