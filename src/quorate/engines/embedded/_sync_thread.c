@@ -564,7 +564,7 @@ static PyObject *sync_thread_expect(SyncThread *self, PyObject *Py_UNUSED(nothin
     Py_RETURN_NONE;
 }
 
-static PyObject *sync_slept_ontach(SyncThread *self, PyObject *sending)
+static PyObject *sync_thread_attach(SyncThread *self, PyObject *sending)
 {
     if (!Py_IS_TYPE(sending, sending_type)) {
         PyErr_SetString(PyExc_TypeError, "only a sending can be sent");
@@ -630,7 +630,7 @@ static PyMethodDef sync_thread_methods[] = {
      "A third argument has what is sent then, if all goes well."},
     {"expect", (PyCFunction)sync_thread_expect, METH_NOARGS,
      "Something is begun within microseconds, very likely: wake up for it."},
-    {"attach", (PyCFunction)sync_slept_ontach, METH_O,
+    {"attach", (PyCFunction)sync_thread_attach, METH_O,
      "Have one more thing sent with what was begun last.  False, if that is over already."},
     {"outcome", (PyCFunction)sync_thread_outcome, METH_NOARGS,
      "How what was begun has ended: 0, or an errno; None, if it has not, or was told before.\n\n"
