@@ -13,7 +13,7 @@ from bench.fan_out import fan_out_s
 from bench.h2load import Load, load
 from bench.results import Section, Table, Target, count, duration, ratio, size
 from bench.rounds import Settings, run
-from bench.servers import Server, serve_etcd, serve_quorate
+from bench.servers import Server, idle_bytes, serve_etcd, serve_quorate
 from quorate.wire.etcd import rpc
 
 __all__ = ["measure"]
@@ -22,8 +22,9 @@ _NOTE = """\
 h2load with fixed bodies (a key of 20 bytes, a value of 256), every client with one connection and one
 call at a time; both servers on the same disk and with durable writes, taking turns. Latencies are those
 of the clients. Fan-out: from sending one put to the last of 1,000 watchers having its event, the
-watchers spread over 10 connections of one client. Memory is that of the process, idle after its start
-(a server of ours has given back by then what only starting needed) and after all of this."""
+watchers spread over 10 connections of one client. Memory is that of the process, when it has had
+nothing to do for some seconds after its start (a server of ours has given back by then what it does not
+use), and after all of this."""
 
 # 1,000 clients that want 15,000 writes a second together: more than etcd does here.
 _CHECK_LOAD = "xl"
@@ -77,7 +78,7 @@ def measure(settings: Settings) -> Section:
     with ExitStack() as stack:
         etcd = stack.enter_context(serve_etcd(settings.directory / "etcd"))
         quorate = stack.enter_context(serve_quorate(settings.directory / "quorate.db"))
-        idle = {server.name: server.resident_bytes for server in (etcd, quorate)}
+        idle = idle_bytes(settings, (etcd, quorate))
         results = {
             (what, number): _compare(settings, what, number, etcd, quorate)
             for what in _CALLS

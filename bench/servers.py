@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,13 +17,16 @@ from pathlib import Path
 import psutil
 
 from bench.launching import launched
+from bench.rounds import Settings
 from bench.zookeeper_frames import Session
 from tests.support.ports import free_ports
 
 __all__ = [
+    "IDLE_S",
     "FirstSession",
     "Server",
     "etcd_program",
+    "idle_bytes",
     "is_healthy",
     "serve_etcd",
     "serve_quorate",
@@ -56,6 +60,17 @@ class Server:
     def processor_s(self) -> float:
         times = psutil.Process(self.process.pid).cpu_times()
         return times.user + times.system
+
+
+# A server of ours has seen by then that nothing happens.
+IDLE_S = 5.0
+
+
+def idle_bytes(settings: Settings, servers: Sequence[Server]) -> dict[str, float]:
+    """Their memory, by their names, when nobody has asked them anything for `IDLE_S`."""
+    settings.report(f"{servers[-1].name} and what it is compared with do nothing for {IDLE_S:g} s")
+    time.sleep(IDLE_S)
+    return {server.name: server.resident_bytes for server in servers}
 
 
 def etcd_program() -> Path:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from bench.results import Section, Table, Target, count, duration, ratio, size
 from bench.rounds import Settings
-from bench.servers import Server, serve_quorate_zookeeper, serve_zookeeper
+from bench.servers import IDLE_S, Server, idle_bytes, serve_quorate_zookeeper, serve_zookeeper
 from bench.zookeeper_crowd import allow_many_files, fan_out_s, sessions_s
 from bench.zookeeper_load import Load, load
 from bench.zookeeper_locks import lock_cycles_rate
@@ -35,8 +35,8 @@ kept one busy or more, else waiting, as for the disk.
 
 Fan-out is from sending a setData to the last of the watchers, each a connection, having its event.
 Sessions are opened 32 at a time. Locks are kazoo's, in threads of one process. Memory is that of the
-process, idle after its start (ours has given back by then what only starting needed) and after all of
-this."""
+process: with its first session, when it has had nothing to do for some seconds after that (ours has
+given back by then what it does not use), and after all of this."""
 
 _PEER, _OURS = "ZooKeeper", "Quorate"
 
@@ -63,7 +63,7 @@ _WORKS = (
     _Work("ephemeral create, delete", lambda: OPERATIONS["ephemeral"](100), 2),
 )
 
-_STARTING, _IDLE = "from start to the first session", "memory, idle"
+_STARTING, _IDLE = "from start to the first session", f"memory, idle for {IDLE_S:g} s"
 
 _Shape = tuple[int, int]  # connections, requests in flight on each
 
@@ -114,7 +114,8 @@ def measure(settings: Settings) -> Section:
             stack.enter_context(serve_zookeeper(settings.directory / "zookeeper")),
             stack.enter_context(serve_quorate_zookeeper(settings.directory / "zookeeper.db")),
         ]
-        figures.append(_memory(_IDLE, servers))
+        figures.append(_memory("memory, with the first session", servers))
+        figures.append(_Figure(_IDLE, idle_bytes(settings, servers), size))
         warm_ups = {server.name: _warm_up(settings, server) for server in servers}
         results = {
             (work.name, shape): _compare(settings, work, shape, servers)

@@ -23,7 +23,7 @@ from quorate.server.config import Address, ServerConfig
 from quorate.server.descriptors import make_room_for
 from quorate.server.event_loop import all_loaded, run
 from quorate.server.identity import establish_ids, ids_in_cell
-from quorate.server.resident import give_back_what_starting_took
+from quorate.server.resident import GivingBack
 from quorate.server.service_manager import tell_service_manager
 from quorate.server.settings import (
     LISTEN_ETCD,
@@ -128,8 +128,8 @@ async def _serve(
                     zookeeper_admin=_address(zookeeper_admin),
                 )
             )
-            # Last, for it is all that starting took; and whoever was told comes a millisecond later.
-            give_back_what_starting_took()
+            # Last: it begins with what starting took, and whoever was told comes a millisecond later.
+            running.callback(GivingBack().close)
             return await stopped
 
 

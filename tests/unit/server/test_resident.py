@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 
 import pytest
 
+from quorate.clock import ManualClock
 from quorate.compiled import is_compiled
-from quorate.server.resident import give_back_what_starting_took
+from quorate.server.resident import GivingBack, give_back
 
-pytestmark = pytest.mark.skipif(
+compiled = pytest.mark.skipif(
     not is_compiled() or sys.platform != "linux", reason="only where it is compiled, on Linux"
 )
 
@@ -46,6 +48,7 @@ def run(program: str) -> str:
     return done.stdout
 
 
+@compiled
 def test_the_process_is_smaller_and_works() -> None:
     run(
         """
@@ -60,6 +63,7 @@ works()
     )
 
 
+@compiled
 def test_it_can_be_done_any_number_of_times_while_threads_run() -> None:
     run(
         """
@@ -87,6 +91,7 @@ assert not failures
     )
 
 
+@compiled
 def test_a_page_of_code_that_somebody_changed_stays_as_it_is() -> None:
     """As a debugger does: the page is a copy, and the file knows nothing of it."""
     run(
@@ -110,5 +115,73 @@ works()
     )
 
 
+@compiled
 def test_what_is_compiled_is_used() -> None:
-    assert give_back_what_starting_took() > 0
+    assert give_back() > 0
+
+
+class Server:
+    """A clock, and a processor that is as busy as the test says."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.processor_s = 0.0
+        self.given_at: list[float] = []
+        self.giving_back = GivingBack(
+            clock=self.clock,
+            processor_s=lambda: self.processor_s,
+            give_back=lambda: self.given_at.append(self.clock.now()),
+        )
+
+    async def pass_time(self, seconds: float, *, busy: float) -> None:
+        """So much of a processor is used meanwhile."""
+        for _ in range(round(seconds / 0.5)):
+            self.processor_s += busy * 0.5
+            await self.clock.advance(0.5)
+
+
+async def test_it_is_given_back_when_all_is_up_and_once_more_when_it_is_quiet() -> None:
+    server = Server()
+    assert len(server.given_at) == 1
+    await server.pass_time(1, busy=0.5)  # the first clients
+    await server.pass_time(300, busy=0.002)
+    assert len(server.given_at) == 2
+
+
+async def test_a_server_that_has_something_to_do_keeps_what_it_uses() -> None:
+    server = Server()
+    await server.pass_time(300, busy=0.05)
+    assert len(server.given_at) == 1
+
+
+async def test_it_is_given_back_after_every_time_that_was_busy_but_not_all_the_time() -> None:
+    server = Server()
+    for _ in range(40):
+        await server.pass_time(5, busy=0.5)
+        await server.pass_time(5, busy=0.0)
+    between = [later - earlier for earlier, later in itertools.pairwise(server.given_at[1:])]
+    assert len(between) >= 4
+    assert min(between) >= 60
+
+
+async def test_what_it_takes_to_give_back_does_not_count_as_being_busy() -> None:
+    server = Server()
+
+    def dear() -> None:
+        server.given_at.append(server.clock.now())
+        server.processor_s += 0.5
+
+    server.giving_back.close()
+    server.giving_back = GivingBack(
+        clock=server.clock, processor_s=lambda: server.processor_s, give_back=dear
+    )
+    given_before = len(server.given_at)
+    await server.pass_time(300, busy=0.0)
+    assert len(server.given_at) == given_before + 1
+
+
+async def test_nothing_is_looked_at_when_the_server_has_ended() -> None:
+    server = Server()
+    server.giving_back.close()
+    await server.pass_time(300, busy=0.0)
+    assert len(server.given_at) == 1
