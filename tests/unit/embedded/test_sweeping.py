@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quorate.engines.embedded.sweeping import Sweep, Unswept
-from quorate.engines.embedded.versions import sorted_out
+from quorate.engines.embedded.versions import in_order, sorted_out
 from quorate.store.model import KeyValue
 from tests.unit.embedded.test_pasts import deletion, version
 
@@ -68,6 +68,40 @@ def test_who_has_many_to_sort_out_rests_now_and_then(count: int) -> None:
     assert (there, deletions, later) == (kvs, [], [])
     assert rests == -(-count // 512)
     assert sorted_out(kvs, count) == (kvs, [], [])
+
+
+@given(st.lists(st.integers(1, 10**9)), st.sampled_from([1, 40, 600]))
+def test_what_is_put_in_order_in_pieces_is_in_order(revisions: list[int], times: int) -> None:
+    kvs = [version(at) for at in revisions * times]
+    ordered, numbers = in_order(kvs, lambda: None)
+    expected = sorted(kvs, key=lambda kv: kv.mod_revision)
+    assert list(map(id, ordered)) == list(map(id, expected))  # those of one revision as they came
+    assert numbers == [kv.mod_revision for kv in expected]
+
+
+def test_who_has_many_to_put_in_order_does_so_in_pieces() -> None:
+    looked_at = longest = 0
+
+    class Version:
+        """Tells when it is looked at."""
+
+        def __init__(self, revision: int) -> None:
+            self._revision = revision
+
+        @property
+        def mod_revision(self) -> int:
+            nonlocal looked_at
+            looked_at += 1
+            return self._revision
+
+    def rest() -> None:
+        nonlocal looked_at, longest
+        longest, looked_at = max(longest, looked_at), 0
+
+    versions = [Version(at * 7919 % 8009) for at in range(8000)]
+    in_order(versions, rest)  # type: ignore[arg-type]
+    assert 0 < longest <= 2 * 512
+    assert looked_at == 0  # after the last rest
 
 
 def test_nothing_is_held_once_it_was_let_go_of() -> None:

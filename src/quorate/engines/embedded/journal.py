@@ -64,7 +64,7 @@ from quorate.engines.embedded.journal_file import (
 from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
 from quorate.engines.embedded.log_table import STATEMENT_ROWS, LogTable, rows_of
 from quorate.engines.embedded.shared_rows import VersionName
-from quorate.engines.embedded.sweeping import Sweep
+from quorate.engines.embedded.sweeping import Sweep, let_others
 from quorate.engines.embedded.syncing import sync_data
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
 from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
@@ -509,6 +509,7 @@ class Journal:
                 else:
                     count = min(self._clean_names, len(shared.released))
                     written += self._table.let_go([shared.released.popleft() for _ in range(count)])
+                let_others()
                 took_s = now() - started
         # A step that fills the slice alone is too long; many that do not are too many statements.
         if done == self._clean_names and took_s > _SLICE_AIM_S:
@@ -529,6 +530,7 @@ class Journal:
         with _Transaction(self):
             while sweep.after < sweep.until and now() - started < _SLICE_AIM_S:
                 written += self._table.sweep_some(sweep)
+                let_others()
             self._pass_to_held()
         self._logged(written)
         return Cleaned(0, sweep.after < sweep.until, now() - started)

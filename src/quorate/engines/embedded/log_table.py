@@ -28,7 +28,7 @@ from quorate.engines.embedded.batch import Versions
 from quorate.engines.embedded.frame_rows import ROW_BYTES, ROW_VERSIONS, FrameRow, decode_row
 from quorate.engines.embedded.journal_file import PAGE_BYTES, damaged, row_checksum, unreadable
 from quorate.engines.embedded.shared_rows import SharedRow, SharedRows, VersionName
-from quorate.engines.embedded.sweeping import Sweep
+from quorate.engines.embedded.sweeping import Sweep, let_others
 from quorate.engines.embedded.versions import names_of
 from quorate.store.model import KeyValue
 
@@ -102,6 +102,7 @@ class LogTable:
             self.shared.note(revision, versions)
             if count == STATEMENT_ROWS or size - written >= ROW_BYTES:
                 self._db.execute(_write_sql(count), fields)
+                let_others()
                 fields, count, written = [], 0, size
         if count:
             self._db.execute(_write_sql(count), fields)
@@ -220,6 +221,7 @@ class LogTable:
             versions = self._verified(revision, blob, checksum)
             kept.append((revision, _without(versions, gone)))
             self.shared.forget(rows[revision])
+            let_others()
         return self.write(kept)
 
 

@@ -46,8 +46,7 @@ _NOBODY_WRITES_S = 0.001
 _CLEAN_NAMES_MAX = 500
 _BACKLOG_MAX = 50_000
 # Versions that one sweep is about, more or less; twice as many when a lot has piled up, since each
-# begins and ends with a turn of the loop.  What is left of them the worker puts in order in one go:
-# 0.4 ms for 8,000 that are in the processor's caches, with the interpreter lock.
+# begins and ends with a turn of the loop.
 _SWEEP_VERSIONS = 8_000
 # And how many it lets go of in one go.
 _LET_GO_VERSIONS = 256

@@ -16,13 +16,12 @@ from quorate.store.model import KeyValue
 
 __all__ = [
     "VersionName",
-    "by_revision",
     "bytes_of",
+    "in_order",
     "names_of",
     "newer_of",
     "newest_by_key",
     "old_of",
-    "revisions_of",
     "sorted_out",
 ]
 
@@ -76,13 +75,33 @@ def sorted_out(
     return there, deletions, later
 
 
-def revisions_of(kvs: Iterable[KeyValue]) -> list[int]:
-    return list(map(_mod_revision, kvs))
+def in_order(kvs: Sequence[KeyValue], rest: Callable[[], None]) -> tuple[list[KeyValue], list[int]]:
+    """In the order they were written, as far as revisions tell, and the revision of each.
 
-
-def by_revision(kvs: Iterable[KeyValue]) -> list[KeyValue]:
-    """In the order they were written, as far as revisions tell."""
-    return sorted(kvs, key=_mod_revision)
+    rest: as in `sorted_out`.  (Put in order as a whole, 8,000 that nobody had looked at lately kept
+    the interpreter lock for 1 to 1.8 ms, traced.)
+    """
+    revisions: list[int] = []
+    for start in range(0, len(kvs), _AT_ONCE):
+        revisions += map(_mod_revision, kvs[start : start + _AT_ONCE])
+        rest()
+    if not revisions:
+        return [], []
+    first, last = min(revisions), max(revisions)
+    width = (last - first) // (len(kvs) // _AT_ONCE + 1) + 1
+    parts: list[list[KeyValue]] = [[] for _ in range((last - first) // width + 1)]
+    for start in range(0, len(kvs), _AT_ONCE):
+        end = start + _AT_ONCE
+        for kv, revision in zip(kvs[start:end], revisions[start:end], strict=True):
+            parts[(revision - first) // width].append(kv)
+        rest()
+    ordered: list[KeyValue] = []
+    for part in parts:
+        part.sort(key=_mod_revision)
+        ordered += part
+        rest()
+    revisions.sort()
+    return ordered, revisions
 
 
 def bytes_of(kvs: Iterable[KeyValue]) -> int:
