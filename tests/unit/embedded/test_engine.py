@@ -17,6 +17,7 @@ from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFai
 from quorate.store.model import Alarm, KeyRange, LeaseId, Put, Txn
 from quorate.store.rules import Limits
 from tests.support.failing_disk import break_disk
+from tests.support.held_disk import HeldDisk
 
 
 @pytest.fixture
@@ -50,6 +51,29 @@ async def test_history_of_large_transactions_gives_way_as_fast_as_they_come() ->
                 await clock.advance(0.1)  # a tick, which looks how much space is left
         # From three quarters on it does; all of it would be used up after 250 of them.
         assert 0.7 < largest / limits.storage_bytes_max < 0.9
+
+
+async def test_history_is_freed_slowly_while_a_commit_waits_for_the_disk(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the thread that is to sync it may wait for the processor on which the loop frees."""
+    disk, loop = HeldDisk(monkeypatch), asyncio.get_running_loop()
+    async with open_embedded(url, clock=ManualClock()) as store:
+        for _ in range(50):
+            await asyncio.gather(*[store.put(b"key", b"x") for _ in range(100)])
+        newest = (await store.put(b"key", b"last")).revision
+        await store.compact(newest)
+        disk.hold()
+        writing = asyncio.ensure_future(store.put(b"key", b"on its way"))
+        started, freed_before = loop.time(), store.statistics().garbage_count
+        await asyncio.sleep(0.03)
+        took_s = loop.time() - started
+        freed = store.statistics().garbage_count - freed_before
+        disk.release()
+        await writing
+    # 16 when a millisecond has passed.  (In turns that follow each other it was all of them.)
+    assert 0 < freed <= 16 * (took_s / 0.001 + 2)
+    assert freed < 4_000
 
 
 async def test_writers_that_start_one_by_one_end_up_in_two_groups_that_take_turns(url: str) -> None:

@@ -339,3 +339,23 @@ def test_large_values_are_not_held(journal: Journal, value_bytes: int, is_held: 
     assert found == ([] if is_held else [2, 3, 4])
     journal.commit(Batch(), sequence=journal.log.sequence)
     assert [kv.mod_revision for kv in contents(journal)] == [2, 3, 4]
+
+
+def test_what_was_held_is_inserted_a_large_row_at_a_time(journal: Journal) -> None:
+    """SQLite copies what it is given with the interpreter lock, and the loop waits meanwhile."""
+    rows = FrameRows()
+    revisions = range(2, 600)
+    for revision in revisions:
+        batch = batch_of((version(revision, value=b"v" * 900),))
+        changes = changes_in(journal.log.frame(batch), batch)
+        write(journal, batch)
+        journal.log.acknowledged = journal.log.sequence
+        rows.add(journal.log.sequence, changes, revision, revision, 1)
+    held = rows.take()
+    journal.hold(Batch(), held, journal.log.sequence)
+    statements: list[str] = []
+    journal._db.set_trace_callback(lambda sql: statements.append(sql[:30]))
+    journal.settle(journal.log.sequence)
+    inserts = [sql for sql in statements if sql.startswith("INSERT OR REPLACE INTO log")]
+    assert len(inserts) == len(held) > 5
+    assert [kv.mod_revision for kv in contents(journal)] == list(revisions)

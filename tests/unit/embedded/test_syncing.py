@@ -27,6 +27,7 @@ from quorate.engines.embedded.syncing import (
     OnSynced,
     ThreadSync,
     let_others_go_first,
+    start_writing,
 )
 from quorate.store.replies import Reply
 from tests.support.asking import until
@@ -454,6 +455,25 @@ def test_a_thread_that_lets_others_go_first_has_longer_turns_and_interrupts_nobo
         pytest.skip("this system tells nothing of turns")
     assert float(after) > float(before)
     assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_a_file_that_is_begun_to_be_written_is_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"x" * 100_000)
+        start_writing(file.fileno())
+        os.fdatasync(file.fileno())
+    assert path.read_bytes() == b"x" * 100_000
+
+
+@native
+def test_what_cannot_be_written_to_is_not_begun() -> None:
+    from quorate.engines.embedded import _sync_thread
+
+    with pytest.raises(ValueError, match="negative"):
+        _sync_thread.start_writing(-1)
+    with pytest.raises(TypeError):
+        _sync_thread.start_writing("file")  # type: ignore[arg-type]
 
 
 def _turns() -> str:

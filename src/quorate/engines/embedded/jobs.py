@@ -167,6 +167,10 @@ class JournalJobs:
         # that is slow, as many as there are threads, and no more.
         return self._next is None and self._alone is None and len(self._commits) < len(self._slots)
 
+    @property
+    def is_committing(self) -> bool:
+        return bool(self._commits)
+
     def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
         """Make it durable; the replies may leave in the moment in which it is."""
         assert self.has_room

@@ -65,7 +65,7 @@ from quorate.engines.embedded.journal_reports import Cleaned, JournalSize
 from quorate.engines.embedded.log_table import STATEMENT_ROWS, LogTable, rows_of
 from quorate.engines.embedded.shared_rows import VersionName
 from quorate.engines.embedded.sweeping import Sweep, let_others
-from quorate.engines.embedded.syncing import sync_data
+from quorate.engines.embedded.syncing import start_writing, sync_data
 from quorate.engines.embedded.timeline import SavedTimeline, decode_timeline
 from quorate.errors import DataUnreadable, FormatUnknown, StorageFailed
 
@@ -516,6 +516,7 @@ class Journal:
             self._clean_names = max(8, self._clean_names // 2)
         elif done > 4 * self._clean_names:
             self._clean_names = min(_CLEAN_NAMES_MAX, self._clean_names * 2)
+        start_writing(self._wal)
         self._logged(written)
         more = done < left or (rewrites and not shared.is_settled)
         return Cleaned(done, more, now() - started)
@@ -532,6 +533,7 @@ class Journal:
                 written += self._table.sweep_some(sweep)
                 let_others()
             self._pass_to_held()
+        start_writing(self._wal)
         self._logged(written)
         return Cleaned(0, sweep.after < sweep.until, now() - started)
 

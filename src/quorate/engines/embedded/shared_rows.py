@@ -184,6 +184,9 @@ class SharedRows:
             else:
                 del lingering[key]
                 self.released.extend(self._held_back.pop(key, ()))
+        # (Of rows that wait to be written anew and are not there any more, many may be let go of in one
+        # go: with all their names, that was 0.6 ms.)
+        row.gone = set()
 
     def take_half_empty(self, count: int) -> list[SharedRow]:
         """Some of the rows to be written anew.  (Of those queued, some may be gone since.)"""

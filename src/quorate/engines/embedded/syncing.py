@@ -26,6 +26,7 @@ __all__ = [
     "OnSynced",
     "ThreadSync",
     "let_others_go_first",
+    "start_writing",
     "sync_data",
 ]
 
@@ -46,6 +47,18 @@ def let_others_go_first() -> bool:
     except ImportError:
         return False
     return _sync_thread.let_others_go_first()
+
+
+def start_writing(file: int) -> None:
+    """Have the system begin to write what it has not yet of a file, where it can be told to.
+
+    What is left to do when the file is synced is less by that, and done in smaller pieces.
+    """
+    try:
+        from quorate.engines.embedded import _sync_thread
+    except ImportError:
+        return
+    _sync_thread.start_writing(file)
 
 
 class FileSync(Protocol):

@@ -29,6 +29,10 @@ class Writer(Protocol):
         """Whether a commit may be submitted."""
 
     @property
+    def is_committing(self) -> bool:
+        """Whether a commit is on its way."""
+
+    @property
     def is_at_work(self) -> bool:
         """Whether a thread of it has something to do that nobody waits for, as far as is known here."""
 
@@ -64,6 +68,10 @@ class InstantWriter:
         self.has_room = True
         self.is_at_work = False
         self.sends_replies = False
+
+    @property
+    def is_committing(self) -> bool:
+        return not self.has_room
 
     def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
         del batch, replies
@@ -121,6 +129,10 @@ class JournalWriter:
     @property
     def has_room(self) -> bool:
         return self._jobs.has_room
+
+    @property
+    def is_committing(self) -> bool:
+        return self._jobs.is_committing
 
     @property
     def is_at_work(self) -> bool:
