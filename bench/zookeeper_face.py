@@ -173,7 +173,7 @@ def _warm_up(settings: Settings, server: Server) -> Mapping[str, Sequence[float]
 
 def _compare(settings: Settings, work: _Work, shape: _Shape, servers: Sequence[Server]) -> _Both:
     both = _Both()
-    rounds, seconds = (1, 0.3) if settings.quick else (3, 1.7)
+    rounds, seconds = (1, 0.3) if settings.quick else (5, 1.2)
     for number in range(rounds):
         settings.report(f"zookeeper: {work.name}, {_shown(shape)}, round {number + 1} of {rounds}")
         for server in random.Random(number).sample(servers, len(servers)):
