@@ -280,7 +280,8 @@ class Draft:
         )
         node.n_version = 1 if before is None else before.n_version + 1
         node.n_created = 0 if before is None else before.n_created
-        node.n_mod, node.n_value = 0, value
+        node.n_mod = 0
+        node.recorded(value)
         if czxid == layout.CREATED_HERE:
             node.czxid = layout.CREATED_HERE
         return Put(node_key(node.path), value, node.owner if ephemeral else 0)

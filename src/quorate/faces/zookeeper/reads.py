@@ -132,7 +132,7 @@ class Reads:
                 node = self._readable(path, viewer)
                 if watch:
                     self._watches.add(_key(path, node), viewer, WatchKind.DATA)
-                return data_body(*self._content(node))
+                return self._content(node)
             case Exists(path, watch):
                 return self._exists(path, watch, viewer)
             case GetChildren(path, watch, with_stat):
@@ -226,7 +226,7 @@ class Reads:
                 result = multi_error(error.code)
             else:
                 if isinstance(op, GetData):
-                    result = multi_data(*self._content(node))
+                    result = multi_data(self._content(node))
                 else:
                     result = multi_children(node.children)
             size += len(result)
@@ -238,18 +238,19 @@ class Reads:
 
     # -- quotas --------------------------------------------------------------------------
 
-    def _content(self, node: Node) -> tuple[bytes | None, bytes]:
+    def _content(self, node: Node) -> bytes:
         """Data and Stat."""
-        path = node.path
-        if not path.endswith(_QUOTA_SUFFIX) or not path.startswith(_QUOTA_PREFIX):
-            return node.data, node.stat()
-        count, size = self._usage(path[len(QUOTA) : -len(_QUOTA_SUFFIX)] or ROOT)
+        return data_body(*self._counted(node)) if _is_count(node.path) else node.data_and_stat()
+
+    def _stat(self, node: Node) -> bytes:
+        return self._counted(node)[1] if _is_count(node.path) else node.stat()
+
+    def _counted(self, node: Node) -> tuple[bytes, bytes]:
+        """Data and Stat of a znode that tells how much is used."""
+        count, size = self._usage(node.path[len(QUOTA) : -len(_QUOTA_SUFFIX)] or ROOT)
         data = b"count=%d,bytes=%d" % (count, size)  # as StatsTrack writes it
         stat = node.stat()
         return data, stat[:_DATA_LENGTH_AT] + _INT.pack(len(data)) + stat[_DATA_LENGTH_AT + 4 :]
-
-    def _stat(self, node: Node) -> bytes:
-        return self._content(node)[1]
 
     def _usage(self, top: bytes) -> tuple[int, int]:
         """How many znodes there are from `top` down, and the bytes in them."""
@@ -262,8 +263,7 @@ class Reads:
             if node is None:
                 continue
             count += 1
-            if node.data:
-                size += len(node.data)
+            size += node.data_length
             if node.children:
                 prefix = b"/" if path == ROOT else path + b"/"
                 below += [prefix + name for name in node.children]
@@ -303,6 +303,11 @@ class Reads:
             watches.add(path, viewer, WatchKind.PERSISTENT)
         for path in request.recursive:
             watches.add(path, viewer, WatchKind.RECURSIVE)
+
+
+def _is_count(path: bytes) -> bool:
+    """Whether a znode tells how much is used, under a quota."""
+    return path.endswith(_QUOTA_SUFFIX) and path.startswith(_QUOTA_PREFIX)
 
 
 def _key(path: bytes, node: Node) -> bytes:

@@ -167,6 +167,7 @@ def _put_node(node: Node, czxid: int) -> KeyWrite:
     )
     node.n_version += 1
     node.n_mod = 0
+    node.recorded(value)
     return KeyWrite(node_key(node.path), value, node.owner)
 
 

@@ -36,13 +36,16 @@ from quorate.faces.zookeeper.paths import ROOT, parent_of
 from quorate.native import mypyc_attr
 from quorate.store.model import KeyValue, WatchBatch
 from quorate.wire.zookeeper.codes import EventType
-from quorate.wire.zookeeper.replies import encode_stat
+from quorate.wire.zookeeper.replies import STAT_BYTES, data_body, encode_stat
 from quorate.wire.zookeeper.requests import Acl
 
 __all__ = ["Change", "Node", "PlainChange", "SessionRecord", "Tree", "as_int32"]
 
 # Most znodes are leaves, and an empty set takes 216 bytes.
 _NO_CHILDREN: Final[frozenset[bytes]] = frozenset()
+
+# Replies up to this are kept for the next who reads the znode.  Larger data is not in memory twice.
+_SHOWN_MAX: Final = 1024
 
 # Numbers, since an Enum's own comparison takes many times that of two of them.
 _PERSISTENT: Final = int(NodeKind.PERSISTENT)
@@ -68,10 +71,14 @@ class Node:
 
     In flight, zxids that are not known yet are 0, `children` is not kept (`children_count` is), and
     `n_version` 0 is a znode that was deleted.
+
+    n_value: its record as the store has it, or will have it; before that is made, the data alone.
+    data_at: where in it the data begins, which is its end; -1 if there is none, not even an empty one.
+    So data is in memory once, and not once in the store and once here.
     """
 
     __slots__ = (
-        "_stat",
+        "_shown",
         "acl",
         "aversion",
         "c_created",
@@ -83,7 +90,7 @@ class Node:
         "creates",
         "ctime",
         "czxid",
-        "data",
+        "data_at",
         "kind",
         "mtime",
         "mzxid",
@@ -101,7 +108,7 @@ class Node:
 
     def __init__(self, path: bytes) -> None:
         self.path = path
-        self.data: bytes | None = None
+        self.data_at = -1
         self.acl: tuple[Acl, ...] = OPEN_ACL
         self.kind: int = _PERSISTENT
         self.owner = 0  # of an ephemeral: its session
@@ -115,8 +122,29 @@ class Node:
         self.recorded_children = 0  # how many there were when `c` was last written
         self.n_version = self.n_created = self.n_mod = 0
         self.c_version = self.c_created = self.c_mod = 0
-        self.n_value = self.c_value = b""  # only of what is in flight
-        self._stat: bytes | None = None
+        self.n_value = b""
+        self.c_value = b""  # only of what is in flight
+        self._shown: bytes | None = None  # what clients got last: the Stat, maybe after the data
+
+    @property
+    def data(self) -> bytes | None:
+        at = self.data_at
+        return self.n_value[at:] if at >= 0 else None
+
+    @data.setter
+    def data(self, data: bytes | None) -> None:
+        self.n_value, self.data_at = (b"", -1) if data is None else (data, 0)
+
+    @property
+    def data_length(self) -> int:
+        """0 as well if there is none."""
+        return len(self.n_value) - self.data_at if self.data_at >= 0 else 0
+
+    def recorded(self, value: bytes) -> None:
+        """This is its record, which ends with the data that it has now."""
+        if self.data_at >= 0:
+            self.data_at = len(value) - self.data_length
+        self.n_value = value
 
     @property
     def cversion(self) -> int:
@@ -124,9 +152,9 @@ class Node:
 
     def stat(self) -> bytes:
         """The Stat as clients get it."""
-        stat = self._stat
-        if stat is None:
-            self._stat = stat = encode_stat(
+        shown = self._shown
+        if shown is None:
+            self._shown = shown = encode_stat(
                 self.czxid,
                 self.mzxid,
                 self.ctime,
@@ -135,16 +163,25 @@ class Node:
                 as_int32(2 * self.creates - self.children_count),
                 self.aversion,
                 self.owner,
-                len(self.data) if self.data is not None else 0,
+                self.data_length,
                 self.children_count,
                 self.pzxid,
             )
-        return stat
+        return shown if len(shown) == STAT_BYTES else shown[-STAT_BYTES:]
+
+    def data_and_stat(self) -> bytes:
+        """Both as clients get them."""
+        shown = self._shown
+        if shown is None or len(shown) == STAT_BYTES:
+            shown = data_body(self.data, self.stat())
+            if len(shown) <= _SHOWN_MAX:
+                self._shown = shown
+        return shown
 
     def copy(self) -> Node:
         """The same without its children: for what is in flight."""
         node = Node(self.path)
-        node.data, node.acl, node.kind = self.data, self.acl, self.kind
+        node.data_at, node.acl, node.kind = self.data_at, self.acl, self.kind
         node.owner, node.ttl_ms = self.owner, self.ttl_ms
         node.ctime, node.mtime = self.ctime, self.mtime
         node.version, node.aversion = self.version, self.aversion
@@ -154,7 +191,7 @@ class Node:
         node.n_version, node.n_created, node.n_mod = self.n_version, self.n_created, self.n_mod
         node.c_version, node.c_created, node.c_mod = self.c_version, self.c_created, self.c_mod
         node.n_value, node.c_value = self.n_value, self.c_value
-        node._stat = None
+        node._shown = None
         return node
 
 
@@ -240,7 +277,7 @@ class Tree:
         for node in self.nodes.values():
             if node.children_count != node.recorded_children:
                 node.pzxid = zxid
-                node._stat = None
+                node._shown = None
                 self.unrecorded.add(node.path)
 
     def apply(self, batch: WatchBatch) -> list[Change]:
@@ -291,18 +328,18 @@ class Tree:
         self.zxid = revision
         if parent is None:
             node = self.nodes[path]
-            self.data_bytes -= len(node.data or b"")
-            node.data, node.version = drafted.data, drafted.version
+            self.data_bytes += drafted.data_length - node.data_length
+            node.n_value, node.data_at = drafted.n_value, drafted.data_at
+            node.version = drafted.version
             node.mtime, node.mzxid = drafted.mtime, revision
             node.n_mod, node.n_version = revision, drafted.n_version
-            node._stat = None
-            self.data_bytes += len(node.data or b"")
+            node._shown = None
             return _DATA_CHANGED, path, node
         above = self.nodes[parent.path]
         if drafted.n_version:
             type, node = _CREATED, drafted
             self.nodes[path] = node
-            self.data_bytes += len(node.data or b"")
+            self.data_bytes += node.data_length
             if node.owner:
                 self._session(node.owner).ephemerals.add(path)
             _add_child(above, path)
@@ -349,7 +386,7 @@ class Tree:
         if record[5] == CREATED_HERE:  # deleted and created again, in one transaction
             self._replace(node, kv)
             return
-        self.data_bytes -= len(node.data or b"")
+        self.data_bytes -= node.data_length
         self._fill(node, kv, record)
         if record[6] == OWN:
             changes.append((_DATA_CHANGED, path, node))
@@ -359,13 +396,14 @@ class Tree:
         self._forget(old)
         node = self._load_node(kv)
         if old.path != ROOT:
-            self.nodes[parent_of(old.path)]._stat = None
+            self.nodes[parent_of(old.path)]._shown = None
         node.children, node.children_count = old.children, old.children_count
 
     def _fill(self, node: Node, kv: KeyValue, record: layout.NodeRecord) -> None:
         kind, data, node.acl, node.ctime, node.mtime, czxid, mzxid, version, aversion, owner = record
         node.version, node.aversion = version, aversion
-        node.kind, node.data = kind, data
+        node.kind, node.n_value = kind, kv.value
+        node.data_at = len(kv.value) - len(data) if data is not None else -1
         node.owner = owner if kind == _EPHEMERAL else 0
         node.ttl_ms = owner if kind == _TTL else 0
         node.n_created, node.n_mod, node.n_version = kv.create_revision, kv.mod_revision, kv.version
@@ -375,7 +413,7 @@ class Tree:
             czxid = kv.mod_revision
         node.czxid = czxid
         node.mzxid = kv.mod_revision if mzxid == OWN else mzxid
-        node._stat = None
+        node._shown = None
         if data:
             self.data_bytes += len(data)
 
@@ -394,7 +432,7 @@ class Tree:
         return True
 
     def _forget(self, node: Node) -> None:
-        self.data_bytes -= len(node.data or b"")
+        self.data_bytes -= node.data_length
         if node.owner:
             if node.owner in self.sessions:
                 self.sessions[node.owner].ephemerals.discard(node.path)
@@ -415,7 +453,7 @@ class Tree:
             pzxid = max(node.pzxid, pzxid)
         node.pzxid = pzxid
         node.c_created, node.c_mod, node.c_version = kv.create_revision, kv.mod_revision, kv.version
-        node._stat = None
+        node._shown = None
 
     def _delete_kids(self, kv: KeyValue) -> None:
         node = self.nodes.get(layout.path_of(kv.key))
@@ -423,7 +461,7 @@ class Tree:
             node.creates = node.recorded_children = 0
             node.c_created = node.c_mod = node.c_version = 0
             node.pzxid = node.czxid
-            node._stat = None
+            node._shown = None
 
     def _find_lost(self, removed: list[bytes], revision: int) -> None:
         for key in removed:
@@ -470,7 +508,7 @@ def _add_child(parent: Node, path: bytes) -> None:
         parent.children = children = set()
     children.add(path[path.rindex(b"/") + 1 :])
     parent.children_count = len(children)
-    parent._stat = None
+    parent._shown = None
 
 
 def _remove_child(parent: Node, path: bytes) -> None:
@@ -480,7 +518,7 @@ def _remove_child(parent: Node, path: bytes) -> None:
         parent.children_count = len(children)
         if not children:
             parent.children = _NO_CHILDREN
-    parent._stat = None
+    parent._shown = None
 
 
 def _told(note: KeyValue) -> list[Change]:

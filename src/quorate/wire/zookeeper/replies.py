@@ -200,9 +200,9 @@ def multi_checked() -> bytes:
     return _RESULT_CHECK
 
 
-def multi_data(data: bytes | None, stat: bytes) -> bytes:
-    """The result of a getData in a multiRead."""
-    return _RESULT_GET_DATA + data_body(data, stat)
+def multi_data(body: bytes) -> bytes:
+    """The result of a getData in a multiRead; `body` is what a getData alone would be answered."""
+    return _RESULT_GET_DATA + body
 
 
 def multi_children(names: Collection[bytes]) -> bytes:

@@ -295,7 +295,7 @@ def test_a_multi_read_goes_on_after_an_error_and_leaves_no_watch(face: Face, me:
     )
     assert face.ask(MultiRead(ops), me) == b"".join(
         [
-            multi_data(b"data", face.tree.nodes[b"/a"].stat()),
+            multi_data(data_body(b"data", face.tree.nodes[b"/a"].stat())),
             multi_error(Err.NO_NODE),
             multi_children([b"b"]),
             multi_error(Err.NO_AUTH),
@@ -448,7 +448,7 @@ def test_what_a_quota_counts_is_worked_out_when_it_is_read(face: Face, me: Someb
             own = stat_of(face.tree.nodes[stats].stat())
             assert stat == own._replace(data_length=len(shown))
         multi = face.ask(MultiRead((GetData(stats, False),)), me)
-        assert multi == multi_data(shown, answer[-68:]) + MULTI_END
+        assert multi == multi_data(data_body(shown, answer[-68:])) + MULTI_END
         return shown
 
     assert content() == b"count=2,bytes=6"

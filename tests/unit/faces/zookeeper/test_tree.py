@@ -9,10 +9,12 @@ import pytest
 
 from quorate.errors import DataError
 from quorate.faces.zookeeper import layout
+from quorate.faces.zookeeper.commits import Request
 from quorate.faces.zookeeper.layout import NodeKind
 from quorate.faces.zookeeper.tree import Node, Tree, as_int32
 from quorate.store.model import Put, Txn
 from quorate.wire.zookeeper.codes import EventType, Op
+from quorate.wire.zookeeper.replies import data_body
 from quorate.wire.zookeeper.requests import Acl, CloseSession, Delete, Multi, SetAcl, SetData
 from tests.support.zookeeper_core import (
     Ensemble,
@@ -23,6 +25,7 @@ from tests.support.zookeeper_core import (
     seen,
     stat_of,
 )
+from tests.support.zookeeper_stores import Relay
 
 
 async def _follow(it: Ensemble, tree: Tree, after: int) -> list[tuple[int, str, bytes]]:
@@ -323,6 +326,55 @@ async def test_the_count_of_data_follows_every_kind_of_change() -> None:
         assert tree.data_bytes == 0
 
 
+@pytest.mark.parametrize("way", ["in process", "far away"])
+async def test_data_is_in_memory_once(way: str) -> None:
+    """The store has it in the record of the znode; a mebibyte need not be there twice."""
+    async with ensemble() as it:
+        replica = await it.start(store=None if way == "in process" else Relay(it.store))
+        client = await it.session()
+        writes: list[tuple[Request, bytes | None]] = [
+            (create(b"/a", b"first"), b"first"),
+            (SetData(b"/a", b"second", -1), b"second"),
+            (SetAcl(b"/a", (Acl(15, "world", "anyone"),), -1), b"second"),
+            (SetData(b"/a", b"", -1), b""),
+            (SetData(b"/a", None, -1), None),
+            (Multi((Delete(b"/a", -1), create(b"/a", b"third"))), b"third"),
+            (Multi((SetData(b"/a", b"x", -1), SetData(b"/a", b"fourth", -1))), b"fourth"),
+        ]
+        for request, data in writes:
+            await client.ask(request)
+            node = replica.tree.nodes[b"/a"]
+            (kv,) = (await it.store.range(layout.node_key(b"/a"))).kvs
+            assert (node.data, node.data_length) == (data, len(data or b""))
+            assert node.n_value is kv.value
+        await client.close()
+
+
+@pytest.mark.parametrize("size", [0, 100, 5000, None])
+async def test_what_was_shown_is_shown_until_it_changes(size: int | None) -> None:
+    """Whoever asks first, and for what: the Stat, or the data with it."""
+    async with ensemble() as it:
+        tree = (await it.start()).tree
+        client = await it.session()
+        data = None if size is None else b"d" * size
+        await client.ask(create(b"/a", data))
+        for request in (
+            SetData(b"/a", data, -1),
+            SetAcl(b"/a", (Acl(31, "world", "anyone"),), -1),
+            create(b"/a/b"),
+            Delete(b"/a/b", -1),
+        ):
+            before = tree.nodes[b"/a"].data_and_stat()
+            assert tree.nodes[b"/a"].data_and_stat() == before
+            await client.ask(request)
+            node = tree.nodes[b"/a"]
+            fresh = node.copy().stat()
+            assert node.data_and_stat() == data_body(data, fresh) != before
+            assert node.stat() == fresh
+            assert (await loaded_tree(it.store)).nodes[b"/a"].data_and_stat() == node.data_and_stat()
+        await client.close()
+
+
 def test_numbers_wrap_as_in_java() -> None:
     assert as_int32(2**31) == -(2**31)
     assert as_int32(-(2**31) - 1) == 2**31 - 1
@@ -338,9 +390,9 @@ def test_a_copy_shares_nothing_that_changes() -> None:
     names = [
         name for name in dir(node) if not name.startswith("_") and not callable(getattr(node, name))
     ]
-    for name in set(names) - {"children", "cversion"}:
+    for name in set(names) - {"children", "cversion", "data", "data_length"}:
         setattr(node, name, values[type(getattr(node, name))])
-    node.children = {b"x"}
+    node.children, node.n_value, node.data_at = {b"x"}, b"record data", 7
     copied = node.copy()
     for name in set(names) - {"children"}:
         assert getattr(copied, name) == getattr(node, name), name

@@ -89,7 +89,7 @@ class Garden:
         tree = self.tree
         tree.zxid += 1
         node = tree.nodes[path]
-        node.data, node.mzxid, node._stat = data, tree.zxid, None
+        node.data, node.mzxid, node._shown = data, tree.zxid, None
         node.version += 1
         return EventType.DATA_CHANGED, path, node
 
@@ -103,4 +103,4 @@ class Garden:
     def _below(self, path: bytes, children: set[bytes]) -> None:
         node = self.tree.nodes[path]
         node.children, node.children_count = children, len(children)
-        node.pzxid, node._stat = self.tree.zxid, None
+        node.pzxid, node._shown = self.tree.zxid, None

@@ -135,8 +135,14 @@ def test_results_that_kazoo_does_not_know_are_the_bytes_zookeeper_sends() -> Non
         assert replies.multi_created(op, b"/a", STAT_RAW) == created
     # A plain create has no stat in its result, also when the caller has one.
     assert replies.multi_created(Op.CREATE, b"/a", STAT_RAW) == multi_header(1, err=0) + buf(b"/a")
-    assert replies.multi_data(b"x", STAT_RAW) == multi_header(4, err=0) + buf(b"x") + STAT_RAW
-    assert replies.multi_data(None, STAT_RAW) == multi_header(4, err=0) + buf(None) + STAT_RAW
+    assert (
+        replies.multi_data(replies.data_body(b"x", STAT_RAW))
+        == multi_header(4, err=0) + buf(b"x") + STAT_RAW
+    )
+    assert (
+        replies.multi_data(replies.data_body(None, STAT_RAW))
+        == multi_header(4, err=0) + buf(None) + STAT_RAW
+    )
     names = vector([buf(b"a"), buf(b"b")])
     assert replies.multi_children([b"a", b"b"]) == multi_header(8, err=0) + names
     assert replies.multi_error(-101) == multi_header(-1, err=-101) + i32(-101)
