@@ -357,11 +357,14 @@ class _Line(asyncio.Protocol):
         self._timer = face.loop.call_later(SESSIONLESS_S, self._check_begun)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (the name is asyncio's)
+        # Whatever refers to us is let go of: it is all freed now, and not left to the collector.
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         if self.connection is not None:
             self.connection.lost()
+            self.connection = None
             self._face.left(self)
         if self._descriptor >= 0:
             self._face.give_descriptor_back(self._descriptor)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+from array import array
 from collections.abc import Sequence
 
 __all__ = ["ConnectionStats", "Latency", "ServerStats", "java_host"]
@@ -38,7 +39,8 @@ class Latency:
     __slots__ = ("_recent", "count", "longest_s", "shortest_s", "total_s")
 
     def __init__(self) -> None:
-        self._recent: list[float] = [0.0] * _RECENT_MAX
+        # No list: its floats would lie all over memory, each in the way of what is around it.
+        self._recent = array("d", bytes(8 * _RECENT_MAX))
         self.reset()
 
     def reset(self) -> None:

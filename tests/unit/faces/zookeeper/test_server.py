@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
 import ssl
 import struct
@@ -375,3 +376,34 @@ async def test_secure_listener_needs_a_certificate() -> None:
         with bound() as listener, pytest.raises(ValueError, match="SSL context"):
             async with serve_zookeeper(store, None, secure_listener=listener):
                 pass
+
+
+@pytest.mark.parametrize("leaves", ["politely", "without a word", "asked a word", "said nothing"])
+async def test_who_left_leaves_nothing_to_the_garbage_collector(leaves: str) -> None:
+    """It comes seldom; until then a crowd that has left would hold the memory all around it."""
+    async with listening() as face:
+        gc.collect()
+        gc.disable()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        try:
+            for _ in range(3):
+                client = await Client.dial(face)
+                if leaves == "asked a word":
+                    client.writer.write(b"srvr")
+                    assert b"Zookeeper version" in await client.rest()
+                elif leaves != "said nothing":
+                    await client.join()
+                    assert await client.ask(Op.CREATE, create_body(b"/e", flags=3)) == Err.OK
+                    assert await client.ask(Op.GET_DATA, get_body(b"/", watch=True)) == Err.OK
+                    if leaves == "politely":
+                        assert await client.ask(Op.CLOSE_SESSION) == Err.OK
+                await client.leave()
+                await until(lambda: not face.stats.connections)
+            await asyncio.sleep(0)
+            gc.collect()
+            ours = [type(each).__name__ for each in gc.garbage if type(each).__module__[:7] == "quorate"]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+    assert ours == []
