@@ -401,7 +401,9 @@ async def test_who_left_leaves_nothing_to_the_garbage_collector(leaves: str) -> 
                 await until(lambda: not face.stats.connections)
             await asyncio.sleep(0)
             gc.collect()
-            ours = [type(each).__name__ for each in gc.garbage if type(each).__module__[:7] == "quorate"]
+            ours = [
+                type(each).__name__ for each in gc.garbage if type(each).__module__[:7] == "quorate"
+            ]
         finally:
             gc.set_debug(0)
             gc.garbage.clear()
