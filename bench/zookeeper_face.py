@@ -146,7 +146,7 @@ def measure(settings: Settings) -> Section:
 def _starts(settings: Settings) -> _Figure:
     """From nothing to the first session, each time with a store that is new."""
     times: dict[str, list[float]] = {}
-    for number in range(1 if settings.quick else 5):
+    for number in range(1 if settings.quick else 9):
         settings.report(f"zookeeper: start {number + 1}")
         for serve in (serve_zookeeper, serve_quorate_zookeeper):
             with serve(settings.directory / f"start-{number}-{serve.__name__}") as server:
