@@ -1,4 +1,4 @@
-# Everything stays inside .venv, so `.venv/bin/quorate` is the command and `make clean` removes it all.
+# Everything stays inside .venv, so `.venv/bin/quoracy` is the command and `make clean` removes it all.
 
 # The python3 on the path, unless it was built without optimisation, as pyenv does by default, and the system has one
 # that was built with: with Debian's a server did about 1.3 times as many setData as with pyenv's (means of four runs).
@@ -29,19 +29,19 @@ help:  ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null \
 		|| sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1: \2/p' $(MAKEFILE_LIST)
 
-install: $(VENV)/.dev  ## make .venv with Quorate and everything its tests need
+install: $(VENV)/.dev  ## make .venv with Quoracy and everything its tests need
 
 run: $(VENV)/.run  ## start a server; ARGS="--engine memory:" and the like are passed on
 	@[ ! -e build/compiled/digest ] || [ -z "$$(find src -name '*.py' -newer build/compiled/digest)" ] \
 		|| echo "Compiled modules may be older than their source: make compile, or make pure" >&2
-	@exec $(BIN)/quorate serve $(ARGS)
+	@exec $(BIN)/quoracy serve $(ARGS)
 
 compile: $(VENV)/.dev tools  ## the hot modules as C extensions, next to their source, for speed
 	@if ! command -v cc >/dev/null; then \
-		echo "No C compiler: Quorate runs from its source, more slowly."; \
+		echo "No C compiler: Quoracy runs from its source, more slowly."; \
 	elif ! $(BIN)/python -c 'import pathlib, sysconfig, sys; \
 			sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())'; then \
-		echo "No Python.h (Debian: python3-dev): Quorate runs from its source, more slowly."; \
+		echo "No Python.h (Debian: python3-dev): Quoracy runs from its source, more slowly."; \
 	else \
 		$(BIN)/python hatch_build.py; \
 	fi
@@ -71,14 +71,14 @@ test: $(VENV)/.dev tools  ## checks, then every test; minutes
 	@$(BYTECODE)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 	@if [ -z "$(ARGS)" ] && [ -e build/compiled/digest ]; then \
-		QUORATE_PURE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PURE_TESTS); \
+		QUORACY_PURE=1 $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile $(PURE_TESTS); \
 	fi
 
 test-faults: $(VENV)/.dev tools  ## kill -9, full disks, stopped processes: hundreds of rounds
-	@QUORATE_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
+	@QUORACY_FAULTS=long $(BIN)/python -m pytest -m faults --timeout 3600 $(ARGS)
 
 soak: $(VENV)/.dev tools  ## the property tests and soaks, at length
-	@QUORATE_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential tests/recipes \
+	@QUORACY_SOAK=1 $(BIN)/python -m pytest --timeout 7200 tests/properties tests/differential tests/recipes \
 		tests/fencing tests/membership $(ARGS)
 
 bench: $(VENV)/.bench tools compile  ## measure, side by side with the raw disk, etcd and ZooKeeper; writes a table and plots
@@ -103,26 +103,26 @@ clean:  ## remove .venv, caches and everything built
 
 $(BIN)/python:
 	@command -v $(PYTHON) >/dev/null || { \
-		echo "Quorate needs Python 3.11 or newer and finds no $(PYTHON); name one with PYTHON=..." >&2; exit 1; }
+		echo "Quoracy needs Python 3.11 or newer and finds no $(PYTHON); name one with PYTHON=..." >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Quorate needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Name another with PYTHON=..." >&2; \
+		echo "Quoracy needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Name another with PYTHON=..." >&2; \
 		exit 1; }
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 		echo "$(PYTHON) cannot make virtual environments; on Debian, apt-get install python3-venv brings that." >&2; \
 		exit 1; }
 
 $(VENV)/.run: pyproject.toml | $(BIN)/python
-	@echo "Installing Quorate into $(VENV)"
+	@echo "Installing Quoracy into $(VENV)"
 	@$(PIP) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
-	@echo "Installing Quorate and its development tools into $(VENV)"
+	@echo "Installing Quoracy and its development tools into $(VENV)"
 	@$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
-	@echo "Installing Quorate and what its benchmarks need into $(VENV)"
+	@echo "Installing Quoracy and what its benchmarks need into $(VENV)"
 	@$(PIP) -e '.[dev,bench]'
 	@touch $@ $(VENV)/.dev $(VENV)/.run
 

@@ -2,12 +2,12 @@
 
 `python hatch_build.py` compiles in place, what changed since the last time (`make compile`).  A module
 that was compiled lies next to its source and is imported instead of it.  Nothing depends on that:
-without a C compiler Quorate runs from its source, and `QUORATE_PURE=1` makes it do so anyway.
+without a C compiler Quoracy runs from its source, and `QUORACY_PURE=1` makes it do so anyway.
 
 It is also hatchling's hook: a wheel built with HATCH_BUILD_HOOKS_ENABLE=1 carries the extensions, and
 is for one version of Python and one kind of machine.  Without it the wheel is for all of them.
 
-Which modules: [tool.quorate.compiled] in pyproject.toml; `c_modules` are written in C.  Compiled
+Which modules: [tool.quoracy.compiled] in pyproject.toml; `c_modules` are written in C.  Compiled
 together the others know each other's classes, so one that changes makes others change too; mypyc finds
 out which.  Modules with coroutines are left to the interpreter: cancelled ones, compiled by mypyc 2.4,
 raised in the wrong task.
@@ -75,8 +75,8 @@ def modules() -> list[Path]:
 
 def _named(kind: str, suffix: str) -> list[Path]:
     settings = tomllib.loads((_ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    named: list[str] = settings["tool"]["quorate"]["compiled"].get(kind, [])
-    paths = [Path("quorate", f"{name}{suffix}") for name in named]
+    named: list[str] = settings["tool"]["quoracy"]["compiled"].get(kind, [])
+    paths = [Path("quoracy", f"{name}{suffix}") for name in named]
     for path in paths:
         if not (_SOURCE / path).is_file():
             raise FileNotFoundError(f"pyproject.toml names {path} to be compiled, and it is not there")
@@ -125,7 +125,7 @@ def compile_in_place() -> None:
         if sys.platform != "win32":
             for extension in extensions:
                 extension.extra_compile_args += _HIDDEN
-        command = build_ext(Distribution({"name": "quorate", "ext_modules": extensions}))
+        command = build_ext(Distribution({"name": "quoracy", "ext_modules": extensions}))
         command.build_lib, command.build_temp = str(_BUILD / "lib"), str(_BUILD / "temp")
         command.ensure_finalized()
         with _in_parallel():
@@ -172,7 +172,7 @@ def _libraries(paths: Sequence[Path]) -> dict[str, list[Path]]:
     """
     libraries: dict[str, list[Path]] = {}
     for path in paths:
-        name = "quorate_membership" if path.parts[1] == "membership" else "quorate"
+        name = "quoracy_membership" if path.parts[1] == "membership" else "quoracy"
         libraries.setdefault(name, []).append(path)
     return libraries
 
@@ -211,8 +211,8 @@ def _is_newer(path: Path, than: Sequence[str]) -> bool:
 
 def _extensions(directory: Path) -> Iterator[Path]:
     for suffix in ("so", "pyd"):
-        yield from sorted(directory.glob(f"quorate*__mypyc.*{suffix}"))
-        yield from sorted(directory.glob(f"quorate/**/*.{suffix}"))
+        yield from sorted(directory.glob(f"quoracy*__mypyc.*{suffix}"))
+        yield from sorted(directory.glob(f"quoracy/**/*.{suffix}"))
 
 
 def _digest() -> str:

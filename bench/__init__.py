@@ -1,1 +1,1 @@
-"""Benchmarks: what Quorate costs, side by side with the plainest program that does the same work."""
+"""Benchmarks: what Quoracy costs, side by side with the plainest program that does the same work."""

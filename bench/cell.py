@@ -24,7 +24,7 @@ __all__ = ["Both", "measure", "section"]
 
 _NOTE = """\
 Three systems on this one machine and its disk: ZooKeeper 3.8 as an ensemble of three, etcd 3.5 as a
-cluster of three, and a cell, which is three more such etcds with a Quorate node next to each. Requests
+cluster of three, and a cell, which is three more such etcds with a Quoracy node next to each. Requests
 are spread over all three nodes of whoever is asked; who has one client asks the leader's node in one
 round and another in the next. A ratio is the median of the ratios within each round. All are up all the
 time and take turns; what the idle ones take of a processor is in the last table. With every ZooKeeper
@@ -44,7 +44,7 @@ Processor time is that of all processes of a system for one operation: three for
 etcd, six for the cell. Clients and servers share the processors, so rates also say what else had to be
 done there; on machines of their own only the processor time carries over."""
 
-_OURS = "Quorate"
+_OURS = "Quoracy"
 _BUSY = 0.3  # of a processor, by all systems together: somebody still works on what was asked before
 _QUIET_WITHIN_S = 5.0
 _LOOK_S = 0.1

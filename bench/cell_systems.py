@@ -1,4 +1,4 @@
-"""Three systems of three, each on loopback: ZooKeepers, etcds, and a cell of etcds and Quorate nodes.
+"""Three systems of three, each on loopback: ZooKeepers, etcds, and a cell of etcds and Quoracy nodes.
 
 What is the same for all: their data is below one directory, every write is on the disks of a majority
 before it is answered, and their settings are those they come with, as far as that is possible.
@@ -124,8 +124,8 @@ def serve_cell(data: Path) -> Iterator[System]:
         commands = {}
         for at in range(NODES):
             targets = ",".join(f"127.0.0.1:{port}" for port in [*members[at:], *members[:at]])
-            commands[f"Quorate {at + 1}"] = [
-                *(sys.executable, "-m", "quorate", "serve", "--engine", f"etcd://{targets}"),
+            commands[f"Quoracy {at + 1}"] = [
+                *(sys.executable, "-m", "quoracy", "serve", "--engine", f"etcd://{targets}"),
                 *("--listen-etcd", f"127.0.0.1:{ports[at]}"),
                 *("--listen-http", f"127.0.0.1:{http_ports[at]}"),
                 *("--listen-zookeeper", f"127.0.0.1:{zookeeper_ports[at]}"),
@@ -138,7 +138,7 @@ def serve_cell(data: Path) -> Iterator[System]:
             )
             with bystander(_on_loopback(zookeeper_ports)):
                 yield System(
-                    name="Quorate",
+                    name="Quoracy",
                     processes=[*etcds, *nodes],
                     start_s=etcds_start_s + nodes_start_s,
                     spent=_meter([*etcds, *nodes]),

@@ -14,7 +14,7 @@ from bench import etcd_locks, fan_out, h2load, zookeeper_crowd, zookeeper_load, 
 from bench.cell_systems import System
 from bench.rounds import Settings, run
 from bench.zookeeper_operations import OPERATIONS
-from quorate.wire.etcd import rpc
+from quoracy.wire.etcd import rpc
 
 __all__ = ["Kind", "Run", "Work", "prepare_etcd", "warm_up_zookeeper", "works"]
 

@@ -18,7 +18,7 @@ __all__: list[str] = []
 def main(arguments: list[str]) -> None:
     process = psutil.Process()
     bare = process.memory_info().rss
-    from quorate.engines.opening import open_embedded
+    from quoracy.engines.opening import open_embedded
 
     imported = process.memory_info().rss
     result: dict[str, float] = {"bare_bytes": bare, "imported_bytes": imported}

@@ -13,8 +13,8 @@ from bench.fan_out import fan_out_s
 from bench.h2load import Load, load
 from bench.results import Section, Table, Target, count, duration, ratio, size
 from bench.rounds import Settings, run
-from bench.servers import Server, idle_bytes, serve_etcd, serve_quorate
-from quorate.wire.etcd import rpc
+from bench.servers import Server, idle_bytes, serve_etcd, serve_quoracy
+from quoracy.wire.etcd import rpc
 
 __all__ = ["measure"]
 
@@ -62,14 +62,14 @@ class _Both:
     """The runs of both servers, round by round."""
 
     etcd: list[Load] = field(default_factory=list)
-    quorate: list[Load] = field(default_factory=list)
+    quoracy: list[Load] = field(default_factory=list)
 
     def pair(self, of: Callable[[Load], float]) -> tuple[float, float]:
-        return statistics.median(map(of, self.etcd)), statistics.median(map(of, self.quorate))
+        return statistics.median(map(of, self.etcd)), statistics.median(map(of, self.quoracy))
 
     def ratio(self, of: Callable[[Load], float]) -> float:
         return statistics.median(
-            of(mine) / of(theirs) for mine, theirs in zip(self.quorate, self.etcd, strict=True)
+            of(mine) / of(theirs) for mine, theirs in zip(self.quoracy, self.etcd, strict=True)
         )
 
 
@@ -77,17 +77,17 @@ def measure(settings: Settings) -> Section:
     clients = (1, 100) if settings.quick else (1, 16, 100, 500)
     with ExitStack() as stack:
         etcd = stack.enter_context(serve_etcd(settings.directory / "etcd"))
-        quorate = stack.enter_context(serve_quorate(settings.directory / "quorate.db"))
-        idle = idle_bytes(settings, (etcd, quorate))
+        quoracy = stack.enter_context(serve_quoracy(settings.directory / "quoracy.db"))
+        idle = idle_bytes(settings, (etcd, quoracy))
         results = {
-            (what, number): _compare(settings, what, number, etcd, quorate)
+            (what, number): _compare(settings, what, number, etcd, quoracy)
             for what in _CALLS
             for number in clients
         }
         settings.report("etcd: fan-out")
-        fan_out = {server.name: _fan_out_s(settings, server) for server in (etcd, quorate)}
-        checks = {server.name: _check(settings, server) for server in (etcd, quorate)}
-        loaded = {server.name: server.resident_bytes for server in (etcd, quorate)}
+        fan_out = {server.name: _fan_out_s(settings, server) for server in (etcd, quoracy)}
+        checks = {server.name: _check(settings, server) for server in (etcd, quoracy)}
+        loaded = {server.name: server.resident_bytes for server in (etcd, quoracy)}
     starts = _starts(settings)
     return Section(
         name="etcd",
@@ -103,14 +103,14 @@ def measure(settings: Settings) -> Section:
     )
 
 
-def _compare(settings: Settings, what: str, clients: int, etcd: Server, quorate: Server) -> _Both:
+def _compare(settings: Settings, what: str, clients: int, etcd: Server, quoracy: Server) -> _Both:
     path, message = _CALLS[what]
     both = _Both()
     rounds, seconds = (1, 1.0) if settings.quick else (3, 3.0)
     for number in range(rounds):
         settings.report(f"etcd: {what}, {clients} clients, round {number + 1} of {rounds}")
-        for server in random.Random(number).sample((etcd, quorate), 2):
-            runs = both.etcd if server is etcd else both.quorate
+        for server in random.Random(number).sample((etcd, quoracy), 2):
+            runs = both.etcd if server is etcd else both.quoracy
             runs.append(load(server.port, path, message, clients=clients, seconds=seconds))
     return both
 
@@ -125,7 +125,7 @@ def _starts(settings: Settings) -> dict[str, float]:
     times: dict[str, list[float]] = {}
     for number in range(2 if settings.quick else 8):
         settings.report(f"etcd: start {number + 1}")
-        for serve in (serve_etcd, serve_quorate):
+        for serve in (serve_etcd, serve_quoracy):
             with serve(settings.directory / f"start-{number}-{serve.__name__}") as server:
                 times.setdefault(server.name, []).append(server.start_s)
     return {name: statistics.median(each) for name, each in times.items()}
@@ -170,8 +170,8 @@ def _whole_table(starts: _Figures, idle: _Figures, loaded: _Figures, fan_out: _F
     rows = [
         [
             what,
-            *(show(figures[name]) for name in ("etcd", "Quorate")),
-            ratio(figures["Quorate"] / figures["etcd"]),
+            *(show(figures[name]) for name in ("etcd", "Quoracy")),
+            ratio(figures["Quoracy"] / figures["etcd"]),
         ]
         for what, figures, show in (
             ("from start to ready", starts, duration),
@@ -180,7 +180,7 @@ def _whole_table(starts: _Figures, idle: _Figures, loaded: _Figures, fan_out: _F
             ("one put to all watchers, median", fan_out, duration),
         )
     ]
-    return Table(["", "etcd", "Quorate", "ratio"], rows)
+    return Table(["", "etcd", "Quoracy", "ratio"], rows)
 
 
 def _check_tables(checks: Mapping[str, Verdict | None]) -> list[Table]:
@@ -205,7 +205,7 @@ def _targets(results: _Results, starts: _Figures, idle: _Figures, loaded: _Figur
         median = one.ratio(lambda run: run.median_s)
         targets.append(Target(f"{what}: median at 1 client over etcd's", median, 1.0, False, ""))
     for what, figures in (("start", starts), ("idle memory", idle), ("memory after load", loaded)):
-        share = figures["Quorate"] / figures["etcd"]
+        share = figures["Quoracy"] / figures["etcd"]
         targets.append(Target(f"{what} over etcd's", share, 1.0, False, ""))
     return targets
 

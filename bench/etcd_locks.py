@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 
 from bench.fan_out import call, connected
 from bench.spending import Cycles, Meter, no_meter
-from quorate.client.channel import Channel
-from quorate.wire.etcd import lock, rpc
+from quoracy.client.channel import Channel
+from quoracy.wire.etcd import lock, rpc
 
 __all__ = ["lock_cycles"]
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from bench.spending import Meter, Told, no_meter
-from quorate.client.calls import StreamCall
-from quorate.client.channel import Channel, ChannelOptions, connect
-from quorate.client.urls import Address
-from quorate.wire.etcd import rpc
+from quoracy.client.calls import StreamCall
+from quoracy.client.channel import Channel, ChannelOptions, connect
+from quoracy.client.urls import Address
+from quoracy.wire.etcd import rpc
 
 __all__ = ["call", "connected", "fan_out", "fan_out_s"]
 

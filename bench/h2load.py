@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.spending import Meter, no_meter
-from quorate.wire.grpc import frame
+from quoracy.wire.grpc import frame
 
 __all__ = ["Load", "load", "load_all"]
 

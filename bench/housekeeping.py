@@ -10,9 +10,9 @@ from pathlib import Path
 from bench.load import closed_loop, fill, puts
 from bench.results import Section, Table, duration
 from bench.rounds import Settings, run
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_embedded
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.opening import open_embedded
 
 __all__ = ["measure"]
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from bench.load import closed_loop, fill
 from bench.results import Section, Table, count, duration
 from bench.rounds import Contestant, Settings, alternate, run
-from quorate.engines.embedded.leases import STALL_S, LeaseTable
-from quorate.engines.embedded.maintenance import LEASES_PER_TURN
-from quorate.engines.opening import open_embedded
-from quorate.store.api import Store
-from quorate.store.model import LeaseId
+from quoracy.engines.embedded.leases import STALL_S, LeaseTable
+from quoracy.engines.embedded.maintenance import LEASES_PER_TURN
+from quoracy.engines.opening import open_embedded
+from quoracy.store.api import Store
+from quoracy.store.model import LeaseId
 
 __all__ = ["measure"]
 

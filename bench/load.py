@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 
 from bench.rounds import Contestant
-from quorate.store.api import Store
+from quoracy.store.api import Store
 
 __all__ = ["KEY_BYTES", "VALUE", "closed_loop", "fill", "key", "puts"]
 

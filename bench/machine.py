@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from bench.rounds import Settings
-from quorate.compiled import is_compiled
+from quoracy.compiled import is_compiled
 
 __all__ = ["MEMORY_FILE_SYSTEMS", "describe", "file_system"]
 

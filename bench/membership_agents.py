@@ -20,13 +20,13 @@ import psutil
 
 from bench.results import Section, Table, Target, count, size
 from bench.rounds import Settings, run
-from quorate.membership.runtime.asking import Asking
-from quorate.membership.runtime.control import AgentReport
+from quoracy.membership.runtime.asking import Asking
+from quoracy.membership.runtime.control import AgentReport
 
 __all__ = ["measure"]
 
 _NOTE = (
-    "Agents (`quorate agent`) on one machine over loopback, one process each, default settings, no "
+    "Agents (`quoracy agent`) on one machine over loopback, one process each, default settings, no "
     "key, uvloop; nothing happens but probing and comparing. Processor time is user and system "
     "together, as a part of one core. Packets and bytes are what one agent sends, without the headers "
     "of IP and UDP."
@@ -149,7 +149,7 @@ def _start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
     is_first = not arguments
     return subprocess.Popen(
         [
-            *(sys.executable, "-m", "quorate", "agent", "--name", name, "--bind", "127.0.0.1:0"),
+            *(sys.executable, "-m", "quoracy", "agent", "--name", name, "--bind", "127.0.0.1:0"),
             *("-o", "json", *arguments),
         ],
         # The first one says where it is; nobody would read what the others have to say.

@@ -20,10 +20,10 @@ from dataclasses import dataclass
 import msgspec
 
 from bench.membership_load import cluster
-from quorate.membership.machine import Address
-from quorate.membership.model import MemberChange, MemberChangeKind
-from quorate.membership.settings import SwimSettings
-from quorate.membership.simulator import Network, Stall, World
+from quoracy.membership.machine import Address
+from quoracy.membership.model import MemberChange, MemberChangeKind
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.simulator import Network, Stall, World
 
 __all__ = ["VARIANTS", "Alarms", "Case", "count_alarms"]
 

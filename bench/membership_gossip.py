@@ -13,10 +13,10 @@ from typing import Any
 from bench.plot import INK, MUTED, STYLE
 from bench.results import Section, Table, count
 from bench.rounds import Settings
-from quorate.membership.gossip import Gossip, GossipMode, GossipSettings, StateChanged
-from quorate.membership.gossip.messages import Delta, Entry, News, encode
-from quorate.membership.machine import Effect, Machine, SendPacket, SendStream
-from quorate.membership.simulator import Constant, Network, World
+from quoracy.membership.gossip import Gossip, GossipMode, GossipSettings, StateChanged
+from quoracy.membership.gossip.messages import Delta, Entry, News, encode
+from quoracy.membership.machine import Effect, Machine, SendPacket, SendStream
+from quoracy.membership.simulator import Constant, Network, World
 
 __all__ = ["draw", "measure", "rounds_in_theory"]
 

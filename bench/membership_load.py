@@ -14,12 +14,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quorate.membership.machine import Effect, SendPacket
-from quorate.membership.model import Member, MemberChange, MemberChangeKind
-from quorate.membership.settings import SwimSettings
-from quorate.membership.simulator import Counters, World
-from quorate.membership.swim import MemberTable, Swim
-from quorate.membership.swim.messages import Ping, decode_packet
+from quoracy.membership.machine import Effect, SendPacket
+from quoracy.membership.model import Member, MemberChange, MemberChangeKind
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.simulator import Counters, World
+from quoracy.membership.swim import MemberTable, Swim
+from quoracy.membership.swim.messages import Ping, decode_packet
 
 __all__ = ["Calm", "Crashes", "Load", "Plan", "calm", "cluster", "load_of", "watch_crashes"]
 

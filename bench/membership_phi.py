@@ -21,7 +21,7 @@ from bench.plot import MUTED, STYLE
 from bench.report import as_text
 from bench.results import Section, Table, duration
 from bench.rounds import Settings
-from quorate.membership.detectors import PhiDetector, PhiSettings
+from quoracy.membership.detectors import PhiDetector, PhiSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -33,8 +33,8 @@ STYLE: Any = {
 _COLOURS = {
     "append + fdatasync": "#9aa3ad",
     "SQLite": "#d08a3c",
-    "Quorate": "#2563b0",
-    "Quorate, plain asyncio": "#7fb0e6",
+    "Quoracy": "#2563b0",
+    "Quoracy, plain asyncio": "#7fb0e6",
 }
 
 
@@ -65,10 +65,10 @@ def draw(results: Mapping[str, Any], caption: str, path: Path) -> None:
 
 def _draw_puts(axes: Axes, data: Mapping[str, Any]) -> None:
     rates, writers = data["rates"], data["writers"]
-    lines = {name: rates["uvloop"][name] for name in ("append + fdatasync", "SQLite", "Quorate")}
-    lines["Quorate, plain asyncio"] = rates["asyncio"]["Quorate"]
+    lines = {name: rates["uvloop"][name] for name in ("append + fdatasync", "SQLite", "Quoracy")}
+    lines["Quoracy, plain asyncio"] = rates["asyncio"]["Quoracy"]
     for name, line in lines.items():
-        bold = name == "Quorate"
+        bold = name == "Quoracy"
         axes.plot(
             writers,
             line,
@@ -114,7 +114,7 @@ def _draw_memory(axes: Axes, keys: list[int], key_bytes: list[float]) -> None:
 
 
 def _draw_by_keys(axes: Axes, keys: list[int], values: list[float]) -> None:
-    axes.plot(keys, values, marker="o", linewidth=2.6, markersize=6, color=_COLOURS["Quorate"])
+    axes.plot(keys, values, marker="o", linewidth=2.6, markersize=6, color=_COLOURS["Quoracy"])
     axes.set_xscale("log")
     axes.set_xlim(min(keys) / 6, max(keys) * 4)
     axes.set_xticks(keys, [_thousands(number, 0) for number in keys])

@@ -8,7 +8,7 @@ from bench.load import closed_loop, puts
 from bench.raw import RawFile, RawSqlite
 from bench.results import Section, Table, Target, count, ratio
 from bench.rounds import LOOPS, Contestant, LoopName, Rounds, Settings, alternate, run
-from quorate.engines.opening import open_embedded
+from quoracy.engines.opening import open_embedded
 
 __all__ = ["WRITERS", "measure"]
 
@@ -17,13 +17,13 @@ WRITERS = (1, 16, 256)
 _FILE = "append + fdatasync"
 _SINGLE = "append + fdatasync, one row"
 _SQLITE = "SQLite"
-_QUORATE = "Quorate"
+_QUORACY = "Quoracy"
 
 _NOTE = """\
 Every writer puts a new 24-byte key with a 100-byte value and waits until that is on disk. The raw loops
 write the same number of rows at a time: a file of 150-byte rows with one fdatasync for each batch, and
 an SQLite table with one transaction for each batch and the journal's settings (WAL, synchronous=FULL).
-Quorate and SQLite are warm: they have filled their write-ahead log once, so that it is written over."""
+Quoracy and SQLite are warm: they have filled their write-ahead log once, so that it is written over."""
 
 
 def measure(settings: Settings) -> Section:
@@ -43,14 +43,14 @@ def measure(settings: Settings) -> Section:
             "rates": {
                 loop: {
                     name: [results[loop, concurrency].rate(name) for concurrency in WRITERS]
-                    for name in (_FILE, _SQLITE, _QUORATE, _SINGLE)
+                    for name in (_FILE, _SQLITE, _QUORACY, _SINGLE)
                 }
                 for loop in LOOPS
             },
             "ratios": {
                 loop: {
-                    f"{_QUORATE} / {peer}": [
-                        results[loop, concurrency].ratio(_QUORATE, peer) for concurrency in WRITERS
+                    f"{_QUORACY} / {peer}": [
+                        results[loop, concurrency].ratio(_QUORACY, peer) for concurrency in WRITERS
                     ]
                     for peer in (_FILE, _SQLITE, _SINGLE)
                 }
@@ -68,15 +68,15 @@ async def _compare(settings: Settings, loop: LoopName, concurrency: int) -> Roun
         file = stack.enter_context(closing(RawFile(directory / "raw", rows=concurrency)))
         single = stack.enter_context(closing(RawFile(directory / "single", rows=1)))
         sqlite = stack.enter_context(closing(RawSqlite(directory / "raw.db", rows=concurrency)))
-        store = await stack.enter_async_context(open_embedded(f"sqlite:{directory / 'quorate.db'}"))
-        quorate = closed_loop(puts(store), concurrency)
+        store = await stack.enter_async_context(open_embedded(f"sqlite:{directory / 'quoracy.db'}"))
+        quoracy = closed_loop(puts(store), concurrency)
         settings.report(f"{what}: warming up")
-        for contestant in (quorate, sqlite):
+        for contestant in (quoracy, sqlite):
             await contestant(0.1 if settings.quick else 0.75)
         peers: dict[str, Contestant] = {
             _FILE: file,
             _SQLITE: sqlite,
-            _QUORATE: quorate,
+            _QUORACY: quoracy,
             _SINGLE: single,
         }
         return await alternate(settings, what, peers)
@@ -90,15 +90,15 @@ def _table(results: dict[tuple[LoopName, int], Rounds]) -> Table:
     rows = []
     for (loop, concurrency), rounds in results.items():
         row = [f"{_named(concurrency)}, {loop}"]
-        row += [count(rounds.rate(name)) for name in (_FILE, _SQLITE, _QUORATE)]
-        row += [ratio(rounds.ratio(_QUORATE, peer)) for peer in (_FILE, _SQLITE, _SINGLE)]
+        row += [count(rounds.rate(name)) for name in (_FILE, _SQLITE, _QUORACY)]
+        row += [ratio(rounds.ratio(_QUORACY, peer)) for peer in (_FILE, _SQLITE, _SINGLE)]
         rows.append(row)
     return Table(
         [
             "puts/s",
             "append + fdatasync",
             "SQLite",
-            "Quorate",
+            "Quoracy",
             "of fdatasync",
             "of SQLite",
             "of 1-row fdatasync",
@@ -111,7 +111,7 @@ def _targets(results: dict[tuple[LoopName, int], Rounds]) -> list[Target]:
     targets = [
         Target(
             f"puts, {_named(concurrency)}, as a part of the raw fdatasync loop",
-            results["uvloop", concurrency].ratio(_QUORATE, _FILE),
+            results["uvloop", concurrency].ratio(_QUORACY, _FILE),
             limit=0.8,
             at_least=True,
             unit="",
@@ -121,7 +121,7 @@ def _targets(results: dict[tuple[LoopName, int], Rounds]) -> list[Target]:
     targets.append(
         Target(
             "puts, 256 writers, in multiples of the fdatasync rate of one writer",
-            results["uvloop", 256].ratio(_QUORATE, _SINGLE),
+            results["uvloop", 256].ratio(_QUORACY, _SINGLE),
             limit=10,
             at_least=True,
             unit="",

@@ -1,7 +1,7 @@
 """The plainest programs that make rows durable: what any store is measured against.
 
 `RawFile` appends and calls fdatasync.  `RawSqlite` inserts rows in one transaction, with the settings
-that Quorate's journal has.  Both in a plain loop: no event loop, no threads, nothing kept in memory.
+that Quoracy's journal has.  Both in a plain loop: no event loop, no threads, nothing kept in memory.
 """
 
 from __future__ import annotations

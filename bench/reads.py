@@ -14,9 +14,9 @@ from time import process_time
 from bench.load import VALUE, closed_loop, fill, key, puts
 from bench.results import Section, Table, Target, count, ratio
 from bench.rounds import Contestant, Rounds, Settings, alternate, run
-from quorate.engines.opening import open_embedded
-from quorate.store.api import Store
-from quorate.store.model import Compare, KeyRange, Put, Txn
+from quoracy.engines.opening import open_embedded
+from quoracy.store.api import Store
+from quoracy.store.model import Compare, KeyRange, Put, Txn
 
 __all__ = ["measure"]
 

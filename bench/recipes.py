@@ -22,11 +22,11 @@ from typing import Any
 from bench.recipes_clients import LIBRARIES
 from bench.results import Section, Table, Target, count, duration, ratio
 from bench.rounds import Contestant, Rounds, Settings, alternate, run
-from bench.servers import serve_etcd, serve_quorate, serve_redis, serve_zookeeper
+from bench.servers import serve_etcd, serve_quoracy, serve_redis, serve_zookeeper
 
 __all__ = ["Child", "HandOffs", "Shape", "children", "hand_offs_of", "measure", "one_queue", "section"]
 
-_OURS = "Quorate, asyncio"
+_OURS = "Quoracy, asyncio"
 _KAZOO = "kazoo on ZooKeeper"
 _AETCD = "aetcd on etcd"
 _REDIS = ("redis-py on Redis, threads", "redis-py on Redis, asyncio")
@@ -82,7 +82,7 @@ def measure(settings: Settings) -> Section:
         where = {
             name: f"127.0.0.1:{stack.enter_context(serve(settings.directory / name)).port}"
             for name, serve in (
-                ("Quorate", serve_quorate),
+                ("Quoracy", serve_quoracy),
                 ("etcd", serve_etcd),
                 ("ZooKeeper", serve_zookeeper),
                 ("Redis", serve_redis),
@@ -132,7 +132,7 @@ def _hand_offs(settings: Settings, addresses: Mapping[str, str], shape: Shape) -
 
 
 def _by_hold(settings: Settings, addresses: Mapping[str, str], shape: Shape) -> ByHold:
-    """Of Quorate's lock and kazoo's, which take turns; a few rounds in the same processes."""
+    """Of Quoracy's lock and kazoo's, which take turns; a few rounds in the same processes."""
     rounds = 1 if settings.quick else 5
     names = (_OURS, _KAZOO)
     times: dict[float, dict[str, list[list[float]]]] = {
@@ -290,7 +290,7 @@ def _cycles_table(cycles: Rounds, names: Iterable[str]) -> Table:
         rate = cycles.rate(name)
         rows.append([name, count(rate), duration(1 / rate), ratio(cycles.ratio(_OURS, to=name))])
     return Table(
-        ["lock taken and given back by one client", "/s", "a cycle", "Quorate's /s over its"], rows
+        ["lock taken and given back by one client", "/s", "a cycle", "Quoracy's /s over its"], rows
     )
 
 
@@ -302,7 +302,7 @@ def _hand_offs_table(hand_offs: HandOffs, shape: Shape) -> Table:
         figures = statistics.median(times), p99_s, max(times)
         share = _hand_off_ratio(hand_offs, _OURS, to=name)
         rows.append([name, *map(duration, figures), ratio(share)])
-    columns = ["median", "p99", "longest", "Quorate's median over its"]
+    columns = ["median", "p99", "longest", "Quoracy's median over its"]
     return Table([f"hand-off, {shape.waiters} waiting", *columns], rows)
 
 

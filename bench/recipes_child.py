@@ -23,7 +23,7 @@ from contextlib import AsyncExitStack, ExitStack
 
 from bench.recipes_clients import LIBRARIES, AsyncLock, SyncLock, Where
 from bench.rounds import run
-from quorate import open_store
+from quoracy import open_store
 
 __all__: list[str] = []
 

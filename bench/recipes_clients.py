@@ -19,8 +19,8 @@ from contextlib import (
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import quorate
-from quorate.store.api import Store
+import quoracy
+from quoracy.store.api import Store
 
 __all__ = ["LIBRARIES", "AsyncLock", "Library", "SyncLock", "Where"]
 
@@ -51,27 +51,27 @@ class Library:
         return all(importlib.util.find_spec(module) is not None for module in self.needs)
 
 
-# -- Quorate's own
+# -- Quoracy's own
 
 
 @asynccontextmanager
-async def _quorate(where: Where) -> AsyncIterator[AsyncLock]:
-    to = f"quorate://{where}" if isinstance(where, str) else where
-    async with quorate.connect(to, session_ttl=_TTL_S) as connection:
+async def _quoracy(where: Where) -> AsyncIterator[AsyncLock]:
+    to = f"quoracy://{where}" if isinstance(where, str) else where
+    async with quoracy.connect(to, session_ttl=_TTL_S) as connection:
         yield connection.lock(_NAME)
 
 
 @asynccontextmanager
-async def _quorate_on_etcd(where: Where) -> AsyncIterator[AsyncLock]:
-    async with quorate.connect(f"etcd://{where}", session_ttl=_TTL_S) as connection:
+async def _quoracy_on_etcd(where: Where) -> AsyncIterator[AsyncLock]:
+    async with quoracy.connect(f"etcd://{where}", session_ttl=_TTL_S) as connection:
         yield connection.lock(_NAME)
 
 
 @contextmanager
-def _quorate_sync(where: Where) -> Iterator[SyncLock]:
-    from quorate import sync
+def _quoracy_sync(where: Where) -> Iterator[SyncLock]:
+    from quoracy import sync
 
-    with sync.connect(f"quorate://{where}", session_ttl=_TTL_S) as connection:
+    with sync.connect(f"quoracy://{where}", session_ttl=_TTL_S) as connection:
         yield connection.lock(_NAME)
 
 
@@ -155,10 +155,10 @@ def _tooz(scheme: str) -> Callable[[Where], AbstractContextManager[SyncLock]]:
 
 
 LIBRARIES: dict[str, Library] = {
-    "Quorate, asyncio": Library("Quorate", open_async=_quorate),
-    "Quorate, threads": Library("Quorate", open_sync=_quorate_sync),
-    "Quorate's library on etcd": Library("etcd", open_async=_quorate_on_etcd),
-    "Quorate in process, SQLite": Library(None, open_async=_quorate),
+    "Quoracy, asyncio": Library("Quoracy", open_async=_quoracy),
+    "Quoracy, threads": Library("Quoracy", open_sync=_quoracy_sync),
+    "Quoracy's library on etcd": Library("etcd", open_async=_quoracy_on_etcd),
+    "Quoracy in process, SQLite": Library(None, open_async=_quoracy),
     "kazoo on ZooKeeper": Library("ZooKeeper", open_sync=_kazoo),
     "aetcd on etcd": Library("etcd", open_async=_aetcd),
     "redis-py on Redis, threads": Library("Redis", open_sync=_redis),

@@ -11,10 +11,10 @@ __all__ = ["as_json", "as_markdown", "as_text", "markdown_table", "target_table"
 _INTRODUCTION = """\
 # Benchmarks
 
-`make bench` measures all of this in a few minutes and writes this page. Quorate and what it is compared
+`make bench` measures all of this in a few minutes and writes this page. Quoracy and what it is compared
 with take short turns in the same process on the same disk, so that whatever else the machine does hits
 both; a rate is the median of all rounds, a ratio the median of the ratios within each round. Rates say
-more about the machine than about Quorate; ratios carry over.
+more about the machine than about Quoracy; ratios carry over.
 
 ![Puts by number of writers, opening time and memory by number of keys](benchmarks/store.png)
 """

@@ -10,7 +10,7 @@ import sys
 from bench.load import fill
 from bench.results import Section, Table, Target, count, duration, size
 from bench.rounds import Settings, run
-from quorate.engines.opening import open_embedded
+from quoracy.engines.opening import open_embedded
 
 __all__ = ["child", "measure"]
 

@@ -1,4 +1,4 @@
-"""The servers that are compared: a real etcd, ZooKeeper, Redis, and Quorate; processes on loopback."""
+"""The servers that are compared: a real etcd, ZooKeeper, Redis, and Quoracy; processes on loopback."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ __all__ = [
     "idle_bytes",
     "is_healthy",
     "serve_etcd",
-    "serve_quorate",
-    "serve_quorate_zookeeper",
+    "serve_quoracy",
+    "serve_quoracy_zookeeper",
     "serve_redis",
     "serve_zookeeper",
     "zookeeper_command",
@@ -104,13 +104,13 @@ def serve_etcd(data: Path) -> Iterator[Server]:
 
 
 @contextmanager
-def serve_quorate(data: Path) -> Iterator[Server]:
+def serve_quoracy(data: Path) -> Iterator[Server]:
     (port,) = free_ports(1)
     command = [
-        *(sys.executable, "-m", "quorate", "serve", "--engine", f"sqlite:{data}"),
+        *(sys.executable, "-m", "quoracy", "serve", "--engine", f"sqlite:{data}"),
         *("--listen-etcd", f"127.0.0.1:{port}", "--listen-http", "off", "--listen-zookeeper", "off"),
     ]
-    with _running("Quorate", command, port, is_healthy) as server:
+    with _running("Quoracy", command, port, is_healthy) as server:
         yield server
 
 
@@ -147,14 +147,14 @@ def zookeeper_command(settings: Path) -> list[str]:
 
 
 @contextmanager
-def serve_quorate_zookeeper(data: Path) -> Iterator[Server]:
+def serve_quoracy_zookeeper(data: Path) -> Iterator[Server]:
     (port,) = free_ports(1)
     command = [
-        *(sys.executable, "-m", "quorate", "serve", "--engine", f"sqlite:{data}"),
+        *(sys.executable, "-m", "quoracy", "serve", "--engine", f"sqlite:{data}"),
         *("--listen-etcd", "off", "--listen-http", "off"),
         *("--listen-zookeeper", f"127.0.0.1:{port}", "--zookeeper-max-client-cnxns", "0"),
     ]
-    with _running("Quorate", command, port, FirstSession()) as server:
+    with _running("Quoracy", command, port, FirstSession()) as server:
         yield server
 
 

@@ -21,12 +21,12 @@ def measure(settings: Settings) -> Section:
     for number in range(3 if settings.quick else 9):
         settings.report(f"startup: round {number + 1}")
         bare_s.append(_process_s("pass"))
-        import_s.append(_process_s("import quorate.engines.opening"))
+        import_s.append(_process_s("import quoracy.engines.opening"))
     memory = child("open", "memory:")
     rows = [
         ["python -c pass", duration(statistics.median(bare_s)), size(memory["bare_bytes"])],
         [
-            "python -c 'import quorate.engines.opening'",
+            "python -c 'import quoracy.engines.opening'",
             duration(statistics.median(import_s)),
             size(memory["imported_bytes"]),
         ],

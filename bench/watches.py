@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 from bench.load import VALUE, closed_loop, key, puts
 from bench.results import Section, Table, count, ratio
 from bench.rounds import Contestant, Settings, alternate, run
-from quorate.engines.opening import open_embedded
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import KeyRange
+from quoracy.engines.opening import open_embedded
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import KeyRange
 
 __all__ = ["measure"]
 

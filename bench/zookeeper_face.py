@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 
 from bench.results import Section, Table, Target, count, duration, ratio, size
 from bench.rounds import Settings
-from bench.servers import IDLE_S, Server, idle_bytes, serve_quorate_zookeeper, serve_zookeeper
+from bench.servers import IDLE_S, Server, idle_bytes, serve_quoracy_zookeeper, serve_zookeeper
 from bench.zookeeper_crowd import allow_many_files, fan_out_s, sessions_s
 from bench.zookeeper_load import Load, load
 from bench.zookeeper_locks import lock_cycles_rate
@@ -38,7 +38,7 @@ Sessions are opened 32 at a time. Locks are kazoo's, in threads of one process. 
 process: with its first session, when it has had nothing to do for some seconds after that (ours has
 given back by then what it does not use), and after all of this."""
 
-_PEER, _OURS = "ZooKeeper", "Quorate"
+_PEER, _OURS = "ZooKeeper", "Quoracy"
 
 _WARM_UP_SHAPE = (16, 16)
 
@@ -112,7 +112,7 @@ def measure(settings: Settings) -> Section:
     with ExitStack() as stack:
         servers = [
             stack.enter_context(serve_zookeeper(settings.directory / "zookeeper")),
-            stack.enter_context(serve_quorate_zookeeper(settings.directory / "zookeeper.db")),
+            stack.enter_context(serve_quoracy_zookeeper(settings.directory / "zookeeper.db")),
         ]
         figures.append(_memory("memory, with the first session", servers))
         figures.append(_Figure(_IDLE, idle_bytes(settings, servers), size))
@@ -148,7 +148,7 @@ def _starts(settings: Settings) -> _Figure:
     times: dict[str, list[float]] = {}
     for number in range(1 if settings.quick else 9):
         settings.report(f"zookeeper: start {number + 1}")
-        for serve in (serve_zookeeper, serve_quorate_zookeeper):
+        for serve in (serve_zookeeper, serve_quoracy_zookeeper):
             with serve(settings.directory / f"start-{number}-{serve.__name__}") as server:
                 times.setdefault(server.name, []).append(server.start_s)
     return _Figure(_STARTING, _settled(times), duration)

@@ -1,6 +1,6 @@
 """ZooKeeper's frames as a load generator needs them, and a blocking session to prepare things with.
 
-Nothing of this is Quorate's own codec: both servers are asked with the same bytes, made here.
+Nothing of this is Quoracy's own codec: both servers are asked with the same bytes, made here.
 """
 
 from __future__ import annotations

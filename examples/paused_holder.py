@@ -24,8 +24,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import quorate
-from quorate.fencing import SQLITE_TABLE, admit_in_sqlite
+import quoracy
+from quoracy.fencing import SQLITE_TABLE, admit_in_sqlite
 
 SESSION_TTL_S = 2.0
 TAKES_S_MAX = 60.0
@@ -36,7 +36,7 @@ TAKES_S_MAX = 60.0
 
 async def use_account(name: str, url: str, account: Path) -> None:
     """Take the lock, say so, wait for a word, write: what alice and bob run."""
-    async with quorate.connect(url, session_ttl=SESSION_TTL_S, identity=name) as q:
+    async with quoracy.connect(url, session_ttl=SESSION_TTL_S, identity=name) as q:
         try:
             async with q.lock("account") as held:
                 tell(f"{name} holds the lock, with token {held.token}")
@@ -44,7 +44,7 @@ async def use_account(name: str, url: str, account: Path) -> None:
                 # and nothing that would notice the end of the session.
                 amount = int(sys.stdin.readline())
                 write(account, name, amount, held.token)
-        except quorate.LockLost:
+        except quoracy.LockLost:
             tell(f"{name} learns that the lock is lost")
 
 
@@ -56,7 +56,7 @@ def write(account: Path, name: str, amount: int, token: int) -> None:
             admit_in_sqlite(connection, "account", token)
             connection.execute("UPDATE account SET balance = ?, written_by = ?", (amount, name))
         tell(f"{name} writes {amount}")
-    except quorate.StaleToken as refused:
+    except quoracy.StaleToken as refused:
         tell(f"{name} is REFUSED: token {refused.token} is stale, {refused.highest} was seen already")
     finally:
         connection.close()
@@ -111,11 +111,11 @@ def show_account(account: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def server() -> AsyncIterator[str]:
-    """A Quorate server on a free port; its URL."""
+    """A Quoracy server on a free port; its URL."""
     others_off = ("--listen-http", "off", "--listen-zookeeper", "off")
     serve = (
         "-m",
-        "quorate",
+        "quoracy",
         "serve",
         "--engine",
         "memory:",
@@ -127,7 +127,7 @@ async def server() -> AsyncIterator[str]:
         greeting = ""
         while not (found := re.search(r"etcd +(127\.0\.0\.1:\d+)", greeting)):
             greeting += await read_line(process)
-        yield f"quorate://{found[1]}"
+        yield f"quoracy://{found[1]}"
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from quorate.clock import ManualClock
+from quoracy.clock import ManualClock
 from tests.support import profiles
 from tests.support.engines import Engines
 from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster

@@ -16,7 +16,7 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
-HELP = re.compile(r"\$ quorate ([a-z ]*)--help\n(.*)", re.DOTALL)
+HELP = re.compile(r"\$ quoracy ([a-z ]*)--help\n(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def test_help_in_documents_is_what_the_command_prints(block: Block) -> None:
     transcript = HELP.match(block.body)
     assert transcript is not None
     done = subprocess.run(
-        [sys.executable, "-m", "quorate", *transcript[1].split(), "--help"],
+        [sys.executable, "-m", "quoracy", *transcript[1].split(), "--help"],
         capture_output=True,
         text=True,
         timeout=60,

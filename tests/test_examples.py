@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "quorate"
-_OPENING = "async with quorate.connect("
+SOURCE = Path(__file__).parent.parent / "src" / "quoracy"
+_OPENING = "async with quoracy.connect("
 
 
 def modules(containing: str) -> list[str]:
     return [
-        ".".join(("quorate", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+        ".".join(("quoracy", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
         for path in sorted(SOURCE.rglob("*.py"))
         if containing in path.read_text(encoding="utf-8")
     ]
@@ -73,7 +73,7 @@ def _snippets_of(docstring: str) -> list[tuple[int, str]]:
 
 STAND_INS = """
 import msgspec
-import quorate
+import quoracy
 
 small, large = "small", "large"
 async def write_report(fence): ...

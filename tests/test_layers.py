@@ -1,4 +1,4 @@
-"""The tree is the architecture: what each part of Quorate may import, and that nothing imports more."""
+"""The tree is the architecture: what each part of Quoracy may import, and that nothing imports more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "quorate"
+SOURCE = Path(__file__).parent.parent / "src" / "quoracy"
 
 # What the engines have in common: the state in memory, and watches on it.
 IN_MEMORY = (
@@ -83,7 +83,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # The synchronous face of the client: the same things, from any thread.
     "sync": ("connecting", "client", "store", "errors", "clock"),
     "public": ("store", "errors", "engines", "opening", "connecting", "client"),
-    # What is not in `public` is a module of its own: quorate.sync, quorate.fencing and so on.
+    # What is not in `public` is a module of its own: quoracy.sync, quoracy.fencing and so on.
     "__init__": ("public", "sync", "fencing", "membership", "redlock", "testing", "compiled"),
     # Which form of a module is imported: it knows their names, and imports none.
     "compiled": (),
@@ -142,7 +142,7 @@ def test_module_imports_only_what_its_layer_may(module: str) -> None:
     part = part_of(module)
     allowed = (part, *MAY_IMPORT[part])
     wrong = [
-        name for name in imports_of_quorate(module) if not any(within(name, each) for each in allowed)
+        name for name in imports_of_quoracy(module) if not any(within(name, each) for each in allowed)
     ]
     assert not wrong, f"{module} is in {part}, which may import {allowed}"
 
@@ -203,14 +203,14 @@ def imports_of(module: str) -> Iterator[str]:
             case ast.ImportFrom(module=str(source), level=0, names=names):
                 for alias in names:
                     inner = f"{source}.{alias.name}"
-                    yield inner if inner.removeprefix("quorate.") in MODULES else source
+                    yield inner if inner.removeprefix("quoracy.") in MODULES else source
             case ast.ImportFrom():
                 pytest.fail(f"{module} has a relative import; write it in full")
 
 
-def imports_of_quorate(module: str) -> Iterator[str]:
+def imports_of_quoracy(module: str) -> Iterator[str]:
     for name in imports_of(module):
-        if name == "quorate":
+        if name == "quoracy":
             yield "__init__"
-        elif name.startswith("quorate."):
-            yield name.removeprefix("quorate.")
+        elif name.startswith("quoracy."):
+            yield name.removeprefix("quoracy.")

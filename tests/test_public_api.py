@@ -1,13 +1,13 @@
-"""The names that `import quorate` promises; a change here is a change for users."""
+"""The names that `import quoracy` promises; a change here is a change for users."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-import quorate
-from quorate import errors
-from quorate.store import model
+import quoracy
+from quoracy import errors
+from quoracy.store import model
 
 PUBLIC = """
     Access Barrier Cache CacheBatch CacheChange CacheEntry Change Config ConfigChange
@@ -21,7 +21,7 @@ PUBLIC = """
     DataInUse DataUnreadable Delete DeleteResult DuplicateKey Event EventKind FormatUnknown
     FutureRevision Indeterminate InvalidRequest KeyNotFound KeyRange KeyValue Keys KnowsTimes
     LeaseExists LeaseGrant LeaseId LeaseLost LeaseNotFound LeaseStatus Limits MemberHealth
-    NoSpace Op OpResult Overloaded ProtocolError Put PutResult QuorateError Range RangeResult
+    NoSpace Op OpResult Overloaded ProtocolError Put PutResult QuoracyError Range RangeResult
     Rejected Relation RestoreReport Retention Revision SortTarget StateHash StorageFailed Store
     StoreClosed StoreStatus TooLarge Txn TxnResult Unavailable Unsupported WatchBatch
     WatchStream __version__ open_embedded open_store restore
@@ -29,21 +29,21 @@ PUBLIC = """
 
 
 def test_public_names_are_these() -> None:
-    assert sorted(quorate.__all__) == sorted(PUBLIC.split())
+    assert sorted(quoracy.__all__) == sorted(PUBLIC.split())
 
 
 def test_every_public_name_exists() -> None:
-    assert [name for name in quorate.__all__ if not hasattr(quorate, name)] == []
+    assert [name for name in quoracy.__all__ if not hasattr(quoracy, name)] == []
 
 
 def test_every_error_and_every_value_of_the_model_is_public() -> None:
-    assert set(errors.__all__) | set(model.__all__) <= set(quorate.__all__)
+    assert set(errors.__all__) | set(model.__all__) <= set(quoracy.__all__)
 
 
-def test_every_error_is_a_quorate_error() -> None:
-    assert all(issubclass(getattr(errors, name), errors.QuorateError) for name in errors.__all__)
+def test_every_error_is_a_quoracy_error() -> None:
+    assert all(issubclass(getattr(errors, name), errors.QuoracyError) for name in errors.__all__)
 
 
 def test_modules_beside_the_names_are_there_without_an_import_of_their_own() -> None:
-    script = "import quorate; quorate.sync.connect, quorate.fencing.MemoryGate, quorate.redlock.Redlock"
+    script = "import quoracy; quoracy.sync.connect, quoracy.fencing.MemoryGate, quoracy.redlock.Redlock"
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -96,7 +96,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.cells", description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--schedules", type=int, default=1)
-    parser.add_argument("--target", choices=("quorate", "etcd"), default="quorate")
+    parser.add_argument("--target", choices=("quoracy", "etcd"), default="quoracy")
     parser.add_argument("--etcd", choices=("3.4", "3.5", "both"), default="3.4")
     parser.add_argument("--hosts", type=int, default=3)
     parser.add_argument("--faults", type=int, default=None, help="how many in each schedule")

@@ -1,4 +1,4 @@
-"""A cell as its users have it: on every host an etcd member and a Quorate node, and clients elsewhere.
+"""A cell as its users have it: on every host an etcd member and a Quoracy node, and clients elsewhere.
 
 `plain` leaves the nodes out: the same hosts, the same faults and the same clients, on etcd alone.
 
@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.errors import QuorateError
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.errors import QuoracyError
 from tests.cells.network import Network
 from tests.cells.processes import Program
 from tests.cells.schedule import Plan
@@ -69,7 +69,7 @@ class Setup:
     hosts_count: int = 3
     etcd: str = "3.4"
     plain: bool = False
-    node: tuple[str, ...] = (sys.executable, "-m", "quorate")
+    node: tuple[str, ...] = (sys.executable, "-m", "quoracy")
     durable: bool = False
     clocks: bool = False
 
@@ -152,7 +152,7 @@ class Cell:
                 try:
                     await store.put(b"serving/" + host.name.encode())
                     await store.range(b"serving/" + host.name.encode())
-                except QuorateError as error:
+                except QuoracyError as error:
                     for program in self.programs():
                         program.check_running_unless_killed()
                     waited = time.monotonic() - began

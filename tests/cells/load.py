@@ -22,9 +22,9 @@ from pathlib import Path
 
 import msgspec
 
-from quorate.client.urls import Address, Target
-from quorate.errors import Unavailable
-from quorate.store.api import Store
+from quoracy.client.urls import Address, Target
+from quoracy.errors import Unavailable
+from quoracy.store.api import Store
 from tests.checkers.history import append_records
 
 __all__ = ["Ending", "Refused", "Settings", "addresses_of", "epoch", "wait_answering"]

@@ -11,11 +11,11 @@ import random
 import time
 from contextlib import AsyncExitStack
 
-from quorate.client.remote import open_remote
-from quorate.engines.etcd.opening import open_etcd
-from quorate.errors import Indeterminate, Unavailable
-from quorate.store.api import Store
-from quorate.store.model import Compare, Put, Range, RangeResult, Txn
+from quoracy.client.remote import open_remote
+from quoracy.engines.etcd.opening import open_etcd
+from quoracy.errors import Indeterminate, Unavailable
+from quoracy.store.api import Store
+from quoracy.store.model import Compare, Put, Range, RangeResult, Txn
 from tests.cells.load import Ending, Refused, Settings, addresses_of, epoch, wait_answering
 from tests.checkers.acknowledged import Add, Outcome
 from tests.checkers.history import Kind, Op

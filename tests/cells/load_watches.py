@@ -13,11 +13,11 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from quorate.client.remote import open_remote
-from quorate.engines.etcd.opening import open_etcd
-from quorate.errors import Compacted, Unavailable
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import Event, EventKind, KeyRange
+from quoracy.client.remote import open_remote
+from quoracy.engines.etcd.opening import open_etcd
+from quoracy.errors import Compacted, Unavailable
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import Event, EventKind, KeyRange
 from tests.cells.load import Ending, Settings, addresses_of, wait_answering
 from tests.checkers.watching import Change
 

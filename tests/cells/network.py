@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 _NEW_NET = 0x40000000  # CLONE_NEWNET
 _NAMESPACES = Path("/run/netns")
-_OURS = re.compile(r"quorate-(\d+)-\d+-\w+")
+_OURS = re.compile(r"quoracy-(\d+)-\d+-\w+")
 _RUNS = itertools.count()
 _COMMAND_S_MAX = 20.0
 
@@ -42,7 +42,7 @@ class Network:
     """Some hosts, by name.  Enter it to make them; leave it to remove them and whatever runs there."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._run = f"quorate-{os.getpid()}-{next(_RUNS)}"
+        self._run = f"quoracy-{os.getpid()}-{next(_RUNS)}"
         self.names = tuple(names)
         self.addresses = {name: f"10.77.0.{number + 1}" for number, name in enumerate(names)}
 

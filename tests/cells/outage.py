@@ -22,9 +22,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.errors import Indeterminate, Unavailable
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.errors import Indeterminate, Unavailable
 from tests.cells.cell import CLIENTS, Cell, Host, Setup
 from tests.cells.network import Network, why_no_network
 
@@ -151,7 +151,7 @@ def table(outages: list[Outage]) -> str:
     for killed in _WAYS:
         chosen = [outage for outage in outages if outage.killed == killed]
         for asked, times in (
-            ("a Quorate node", [outage.node_s for outage in chosen]),
+            ("a Quoracy node", [outage.node_s for outage in chosen]),
             ("plain etcd", [outage.etcd_s for outage in chosen]),
         ):
             if times:

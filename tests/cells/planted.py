@@ -12,13 +12,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from quorate.cli import main
-from quorate.client.watching import RemoteWatch
-from quorate.engines.etcd.engine import EtcdStore
-from quorate.engines.etcd.watching import EtcdWatch
-from quorate.faces.zookeeper.rhythm import CLUSTER
-from quorate.faces.zookeeper.sessions import Sessions
-from quorate.store.model import Revision
+from quoracy.cli import main
+from quoracy.client.watching import RemoteWatch
+from quoracy.engines.etcd.engine import EtcdStore
+from quoracy.engines.etcd.watching import EtcdWatch
+from quoracy.faces.zookeeper.rhythm import CLUSTER
+from quoracy.faces.zookeeper.sessions import Sessions
+from quoracy.store.model import Revision
 
 __all__ = ["BUGS"]
 

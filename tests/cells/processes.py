@@ -34,8 +34,8 @@ class Program:
         self.name, self.host = name, host
         self.log = directory / f"{name}.log"
         self._command = network.command(host, command)
-        # etcd and Quorate take settings from there too; those of the surroundings are not for these.
-        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ETCD", "QUORATE"))}
+        # etcd and Quoracy take settings from there too; those of the surroundings are not for these.
+        inherited = {k: v for k, v in os.environ.items() if not k.startswith(("ETCD", "QUORACY"))}
         self._environment = {**inherited, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -20,11 +20,11 @@ from typing import TypeVar
 
 import msgspec
 
-from quorate.client.remote import open_remote
-from quorate.client.urls import Target
-from quorate.errors import Indeterminate, Unavailable
-from quorate.store.digest import Digest
-from quorate.store.model import EventKind, KeyRange
+from quoracy.client.remote import open_remote
+from quoracy.client.urls import Target
+from quoracy.errors import Indeterminate, Unavailable
+from quoracy.store.digest import Digest
+from quoracy.store.model import EventKind, KeyRange
 from tests.cells.cell import CLIENTS, Cell, Host, Setup
 from tests.cells.faults import Breaking
 from tests.cells.judging import Evidence, judge
@@ -43,7 +43,7 @@ _AGAIN_S = 0.1
 # When a fault is over, members elect a leader; a new one gives every lease its whole time again, and
 # the time of an election on top.  (Two elections, of a second or two; then the second on top.)
 _ELECTS_S = 4.0
-_ZNODES = b"quorate/zk/n"
+_ZNODES = b"quoracy/zk/n"
 
 
 @dataclass(frozen=True, slots=True)

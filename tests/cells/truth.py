@@ -22,7 +22,7 @@ from tests.checkers.watching import Batch, Change
 
 __all__ = ["PREFIX", "Truth"]
 
-PREFIX = b"/quorate/"
+PREFIX = b"/quoracy/"
 _ANSWER_S_MAX = 10.0
 
 

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.store.api import Store
+from quoracy.clock import ManualClock
+from quoracy.store.api import Store
 from tests.faults.scale import LONG
 from tests.support.engines import ENGINES, Engine, Engines
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import Compacted, FutureRevision, InvalidRequest
-from quorate.store.api import Store
-from quorate.store.model import Delete, Put, Range, Txn
+from quoracy.errors import Compacted, FutureRevision, InvalidRequest
+from quoracy.store.api import Store
+from quoracy.store.model import Delete, Put, Range, Txn
 from tests.support.asking import EVERYTHING, contents, eventually, get, newest
 
 

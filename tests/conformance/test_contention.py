@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import InvalidRequest, LeaseLost, LeaseNotFound
-from quorate.store import contention
-from quorate.store.api import Store
-from quorate.store.contention import Place
-from quorate.store.model import KeyRange, Txn, TxnResult
+from quoracy.clock import ManualClock
+from quoracy.errors import InvalidRequest, LeaseLost, LeaseNotFound
+from quoracy.store import contention
+from quoracy.store.api import Store
+from quoracy.store.contention import Place
+from quoracy.store.model import KeyRange, Txn, TxnResult
 
 NAME = b"jobs/nightly"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.store.api import Store
-from quorate.store.model import KeyRange, Keys
+from quoracy.errors import InvalidRequest
+from quoracy.store.api import Store
+from quoracy.store.model import KeyRange, Keys
 from tests.support.asking import EVERYTHING, contents
 
 _KEYS = (b"a", b"a/1", b"a/2", b"b", b"\xff", b"\xff\xff")

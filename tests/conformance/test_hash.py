@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
-from quorate.errors import Compacted, FutureRevision
-from quorate.store.api import Store
-from quorate.store.digest import Digest
-from quorate.store.model import Delete, LeaseId, Put, Txn
+from quoracy.errors import Compacted, FutureRevision
+from quoracy.store.api import Store
+from quoracy.store.digest import Digest
+from quoracy.store.model import Delete, LeaseId, Put, Txn
 from tests.support.asking import EVERYTHING, newest, turns
 from tests.support.engines import Engine
 

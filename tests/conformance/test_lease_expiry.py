@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import LeaseNotFound
-from quorate.store.api import Store
-from quorate.store.model import EventKind, LeaseGrant
-from quorate.store.rules import Limits
+from quoracy.clock import ManualClock
+from quoracy.errors import LeaseNotFound
+from quoracy.store.api import Store
+from quoracy.store.model import EventKind, LeaseGrant
+from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, decided, newest, told
 from tests.support.engines import Capability, Engine
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from quorate.errors import InvalidRequest, LeaseExists, LeaseNotFound
-from quorate.store.api import Store
-from quorate.store.model import Delete, EventKind, LeaseGrant, LeaseId, Put, Txn
+from quoracy.errors import InvalidRequest, LeaseExists, LeaseNotFound
+from quoracy.store.api import Store
+from quoracy.store.model import Delete, EventKind, LeaseGrant, LeaseId, Put, Txn
 from tests.support.asking import EVERYTHING, contents, newest, told
 
 

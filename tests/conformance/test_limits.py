@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.errors import InvalidRequest, TooLarge
-from quorate.store.api import Store
-from quorate.store.model import Compare, Delete, KeyRange, Op, Put, Range, Txn
-from quorate.store.rules import Limits
+from quoracy.errors import InvalidRequest, TooLarge
+from quoracy.store.api import Store
+from quoracy.store.model import Compare, Delete, KeyRange, Op, Put, Range, Txn
+from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, contents, newest
 from tests.support.engines import Capability, Engine
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from quorate.errors import InvalidRequest, KeyNotFound, LeaseNotFound
-from quorate.store.api import Store
-from quorate.store.model import KeyRange, KeyValue, Put, PutResult, Revision, Txn
+from quoracy.errors import InvalidRequest, KeyNotFound, LeaseNotFound
+from quoracy.store.api import Store
+from quoracy.store.model import KeyRange, KeyValue, Put, PutResult, Revision, Txn
 from tests.support.asking import contents, get, newest
 
 

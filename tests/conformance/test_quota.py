@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.errors import NoSpace
-from quorate.store.api import Store
-from quorate.store.model import Alarm, Delete, LeaseId, Put, Range, Txn
-from quorate.store.rules import Limits
+from quoracy.errors import NoSpace
+from quoracy.store.api import Store
+from quoracy.store.model import Alarm, Delete, LeaseId, Put, Range, Txn
+from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, contents, eventually, newest
 from tests.support.engines import KEEP_ALL, Engine
 

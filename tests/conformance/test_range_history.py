@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import FutureRevision, InvalidRequest
-from quorate.store.api import Store
-from quorate.store.model import Delete, KeyRange, KeyValue, Put, Txn
+from quoracy.errors import FutureRevision, InvalidRequest
+from quoracy.store.api import Store
+from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Txn
 from tests.support.asking import EVERYTHING, contents, get
 
 

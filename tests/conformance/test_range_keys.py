@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.store.api import Store
-from quorate.store.model import KeyRange, Keys, Put, Txn
+from quoracy.errors import InvalidRequest
+from quoracy.store.api import Store
+from quoracy.store.model import KeyRange, Keys, Put, Txn
 
 _KEYS = (
     b"\0",

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.store.api import RangeOptions, Store
-from quorate.store.model import KeyRange, KeyValue, RangeResult, SortTarget
+from quoracy.errors import InvalidRequest
+from quoracy.store.api import RangeOptions, Store
+from quoracy.store.model import KeyRange, KeyValue, RangeResult, SortTarget
 from tests.support.asking import EVERYTHING
 
 # key: (create_revision, mod_revision, version, value), each column in another order.

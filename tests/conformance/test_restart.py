@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quorate.errors import Compacted
-from quorate.store.api import Store
-from quorate.store.model import Delete, KeyRange, LeaseId, Put, Txn
+from quoracy.errors import Compacted
+from quoracy.store.api import Store
+from quoracy.store.model import Delete, KeyRange, LeaseId, Put, Txn
 from tests.support.asking import EVERYTHING, contents, eventually, newest, read_to
 from tests.support.engines import Capability, Engine
 

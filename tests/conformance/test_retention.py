@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import Compacted
-from quorate.store.api import Store
+from quoracy.clock import ManualClock
+from quoracy.errors import Compacted
+from quoracy.store.api import Store
 from tests.support.asking import EVERYTHING, contents, eventually, newest
 from tests.support.engines import KEEP_ALL, Engine, Retention
 

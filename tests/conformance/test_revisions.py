@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quorate.errors import LeaseNotFound, Rejected
-from quorate.store.api import Store
-from quorate.store.model import Compare, Delete, KeyRange, Put, Range, Txn
+from quoracy.errors import LeaseNotFound, Rejected
+from quoracy.store.api import Store
+from quoracy.store.model import Compare, Delete, KeyRange, Put, Range, Txn
 from tests.support.asking import EVERYTHING, contents, newest
 
 

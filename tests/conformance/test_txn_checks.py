@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import (
+from quoracy.errors import (
     Compacted,
     DuplicateKey,
     FutureRevision,
     InvalidRequest,
     KeyNotFound,
     LeaseNotFound,
-    QuorateError,
+    QuoracyError,
 )
-from quorate.store.api import Store
-from quorate.store.model import Compare, Delete, KeyRange, Op, Put, Range, Txn
+from quoracy.store.api import Store
+from quoracy.store.model import Compare, Delete, KeyRange, Op, Put, Range, Txn
 from tests.support.asking import EVERYTHING, contents, newest
 
 _ALL_WRITTEN_TWICE: list[tuple[Op, ...]] = [
@@ -73,7 +73,7 @@ async def test_a_key_written_once_on_any_path_is_allowed(store: Store, ops: tupl
         assert (await store.txn(txn)).succeeded
 
 
-_REFUSED: list[tuple[Op, type[QuorateError]]] = [
+_REFUSED: list[tuple[Op, type[QuoracyError]]] = [
     (Put(b"x", lease=4711), LeaseNotFound),
     (Put(b"x", ignore_value=True), KeyNotFound),
     (Put(b"x", b"v", ignore_lease=True), KeyNotFound),
@@ -93,7 +93,7 @@ _REFUSED: list[tuple[Op, type[QuorateError]]] = [
 
 @pytest.mark.parametrize(("last", "error"), _REFUSED)
 async def test_an_operation_refused_late_undoes_nothing_because_nothing_was_done(
-    store: Store, last: Op, error: type[QuorateError]
+    store: Store, last: Op, error: type[QuoracyError]
 ) -> None:
     lease = (await store.grant(60)).id
     await store.put(b"kept", b"1")

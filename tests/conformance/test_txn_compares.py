@@ -7,9 +7,9 @@ from typing import Literal, get_args
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.store.api import Store
-from quorate.store.model import (
+from quoracy.errors import InvalidRequest
+from quoracy.store.api import Store
+from quoracy.store.model import (
     Compare,
     CompareTarget,
     KeyRange,

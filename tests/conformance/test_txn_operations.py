@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from quorate.store.api import Store
-from quorate.store.model import (
+from quoracy.store.api import Store
+from quoracy.store.model import (
     Compare,
     Delete,
     DeleteResult,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.store.api import Store
-from quorate.store.model import Delete, KeyValue, Put, Txn
+from quoracy.store.api import Store
+from quoracy.store.model import Delete, KeyValue, Put, Txn
 from tests.support.asking import get
 
 

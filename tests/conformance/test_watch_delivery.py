@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.store.api import Store, WatchOptions
-from quorate.store.model import Delete, Event, EventKind, KeyRange, Keys, KeyValue, Put, Range, Txn
+from quoracy.errors import InvalidRequest
+from quoracy.store.api import Store, WatchOptions
+from quoracy.store.model import Delete, Event, EventKind, KeyRange, Keys, KeyValue, Put, Range, Txn
 from tests.support.asking import EVERYTHING, newest, read_to, stays_silent, take, told
 
 PUT, DELETE = EventKind.PUT, EventKind.DELETE

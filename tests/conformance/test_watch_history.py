@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quorate.errors import Compacted, InvalidRequest
-from quorate.store.api import Store
-from quorate.store.model import EventKind, KeyRange, Put, Txn
+from quoracy.errors import Compacted, InvalidRequest
+from quoracy.store.api import Store
+from quoracy.store.model import EventKind, KeyRange, Put, Txn
 from tests.support.asking import (
     EVERYTHING,
     contents,

@@ -7,10 +7,10 @@ import contextlib
 
 import pytest
 
-from quorate.errors import StoreClosed, Unavailable
-from quorate.store.api import Store
-from quorate.store.model import KeyRange, WatchBatch
-from quorate.store.rules import Limits
+from quoracy.errors import StoreClosed, Unavailable
+from quoracy.store.api import Store
+from quoracy.store.model import KeyRange, WatchBatch
+from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, read_to, read_to_the_end, turns
 from tests.support.engines import Capability, Engine
 

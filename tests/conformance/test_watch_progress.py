@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from quorate.clock import ManualClock
-from quorate.store.api import Store
-from quorate.store.model import WatchBatch
-from quorate.store.rules import Limits
+from quoracy.clock import ManualClock
+from quoracy.store.api import Store
+from quoracy.store.model import WatchBatch
+from quoracy.store.rules import Limits
 from tests.support.asking import read_to, stays_silent, take, turns
 from tests.support.engines import Engine
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.errors import Compacted
-from quorate.store.api import Store
-from quorate.store.model import EventKind, KeyRange, Put, Txn
-from quorate.store.rules import Limits
+from quoracy.errors import Compacted
+from quoracy.store.api import Store
+from quoracy.store.model import EventKind, KeyRange, Put, Txn
+from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, newest, read_to, read_to_the_end, take, told
 from tests.support.engines import Capability, Engine
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from quorate.store.model import (
+from quoracy.store.model import (
     Event,
     EventKind,
     KeyValue,

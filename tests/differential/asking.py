@@ -6,8 +6,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from quorate.errors import QuorateError
-from quorate.store.model import (
+from quoracy.errors import QuoracyError
+from quoracy.store.model import (
     Delete,
     DeleteResult,
     Event,
@@ -104,7 +104,7 @@ class LeasesHeld(msgspec.Struct, frozen=True):
 class Refused(msgspec.Struct, frozen=True):
     """The request was refused; `text` is for the reader, only `kind` is compared."""
 
-    kind: type[QuorateError]
+    kind: type[QuoracyError]
     text: str
 
 

@@ -11,7 +11,7 @@ __all__ = ["brief"]
 
 def brief(value: object) -> str:
     """
-    >>> from quorate.store.model import Range, SortTarget
+    >>> from quoracy.store.model import Range, SortTarget
     >>> brief(Range(b"jobs", sort_by=SortTarget.MOD))
     "Range(keys=b'jobs', sort_by=SortTarget.MOD)"
     """

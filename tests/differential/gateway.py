@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, TypeAlias, assert_never
 
-from quorate.errors import (
+from quoracy.errors import (
     Compacted,
     DuplicateKey,
     FutureRevision,
@@ -25,10 +25,10 @@ from quorate.errors import (
     LeaseExists,
     LeaseNotFound,
     NoSpace,
-    QuorateError,
+    QuoracyError,
     TooLarge,
 )
-from quorate.store.model import (
+from quoracy.store.model import (
     Compare,
     CompareTarget,
     Delete,
@@ -71,7 +71,7 @@ __all__ = ["Json", "events_by_revision", "outcome", "post", "watch_create"]
 Json: TypeAlias = dict[str, Any]
 
 # etcd's texts are its API: its client libraries tell errors apart by them.  [etcd rpctypes/error.go]
-_REFUSALS: dict[str, type[QuorateError]] = {
+_REFUSALS: dict[str, type[QuoracyError]] = {
     "etcdserver: key is not provided": InvalidRequest,
     "etcdserver: value is provided": InvalidRequest,
     "etcdserver: lease is provided": InvalidRequest,

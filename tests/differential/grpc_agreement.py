@@ -14,8 +14,8 @@ from __future__ import annotations
 from itertools import groupby
 from typing import Any
 
-from quorate.wire.etcd import rpc
-from quorate.wire.protobuf import Message
+from quoracy.wire.etcd import rpc
+from quoracy.wire.protobuf import Message
 from tests.differential.grpc_requests import LEASES
 from tests.differential.grpc_sides import Answer, Fields, Refusal
 

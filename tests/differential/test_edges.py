@@ -8,8 +8,8 @@ from contextlib import closing
 
 import pytest
 
-from quorate.errors import Compacted, DuplicateKey, InvalidRequest, TooLarge
-from quorate.store.model import (
+from quoracy.errors import Compacted, DuplicateKey, InvalidRequest, TooLarge
+from quoracy.store.model import (
     Compare,
     Delete,
     EventKind,

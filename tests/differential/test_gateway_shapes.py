@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 
-from quorate import open_store
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
+from quoracy import open_store
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
 from tests.differential.etcd_server import ANSWER_S_MAX, etcd_35_program, running_etcd
 
 SERVERS_OWN = ("cluster_id", "member_id", "raft_term")
@@ -471,6 +471,6 @@ def wait_for_watchers(port: int, count: int) -> None:
 
 def watchers(port: int) -> int:
     metrics = ask(port, "GET", "/metrics", b"").body.decode()
-    found = re.search(r"^quorate_store_watchers ([0-9.]+)$", metrics, re.MULTILINE)
+    found = re.search(r"^quoracy_store_watchers ([0-9.]+)$", metrics, re.MULTILINE)
     assert found
     return int(float(found[1]))

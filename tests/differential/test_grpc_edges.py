@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.store.rules import Limits
-from quorate.wire.etcd import rpc
-from quorate.wire.protobuf import Message
+from quoracy.store.rules import Limits
+from quoracy.wire.etcd import rpc
+from quoracy.wire.protobuf import Message
 from tests.differential.grpc_lockstep import Lockstep, in_lockstep
 from tests.differential.grpc_sides import Ports, Refusal, official_bytes, running_servers
 

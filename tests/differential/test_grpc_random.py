@@ -1,7 +1,7 @@
-"""Random calls over gRPC: Quorate answers as etcd 3.5 does, in every field and every error text.
+"""Random calls over gRPC: Quoracy answers as etcd 3.5 does, in every field and every error text.
 
-QUORATE_FAULTS=long   20,000 calls, from seeds of its own
-QUORATE_SEED=17       only the sequence of that seed
+QUORACY_FAULTS=long   20,000 calls, from seeds of its own
+QUORACY_SEED=17       only the sequence of that seed
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate.wire.etcd import rpc
+from quoracy.wire.etcd import rpc
 from tests.differential.grpc_lockstep import Lockstep, in_lockstep
 from tests.differential.grpc_requests import LEASES, RequestMaker
 from tests.differential.grpc_sides import running_servers
 from tests.differential.grpc_watches import StreamPair
 
-_LONG = os.environ.get("QUORATE_FAULTS") == "long"
-_SEED = os.environ.get("QUORATE_SEED")
+_LONG = os.environ.get("QUORACY_FAULTS") == "long"
+_SEED = os.environ.get("QUORACY_SEED")
 _CALLS = 20_000 if _LONG else 2_000
 _CALLS_ON_DISK = 5_000 if _LONG else 300
 _STEPS = 120
@@ -40,7 +40,7 @@ async def test_random_calls_get_the_same_answers(tmp_path: Path) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(3_600 if _LONG else 120)
 async def test_random_calls_get_the_same_answers_from_a_store_on_disk(tmp_path: Path) -> None:
-    with running_servers(tmp_path, engine=f"sqlite:{tmp_path / 'quorate.db'}") as ports:
+    with running_servers(tmp_path, engine=f"sqlite:{tmp_path / 'quoracy.db'}") as ports:
         async with in_lockstep(ports) as lockstep:
             await _run(lockstep, calls=_CALLS_ON_DISK)
 
@@ -84,7 +84,7 @@ def _assert_it_was_not_too_easy(lockstep: Lockstep) -> None:
 
 
 async def _sequence(lockstep: Lockstep, seed: int) -> None:
-    lockstep.name = f"seed {seed} (QUORATE_SEED={seed} replays it)"
+    lockstep.name = f"seed {seed} (QUORACY_SEED={seed} replays it)"
     try:
         await _steps(lockstep, RequestMaker(random.Random(seed)))
     except Exception as error:

@@ -1,7 +1,7 @@
 """Random sequences of requests and watches: the embedded engine answers as etcd does.
 
-QUORATE_SOAK=1    fifty times as many, from a seed of its own
-QUORATE_SEED=17   only the sequence of that seed
+QUORACY_SOAK=1    fifty times as many, from a seed of its own
+QUORACY_SEED=17   only the sequence of that seed
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import (
+from quoracy.errors import (
     Compacted,
     DuplicateKey,
     FutureRevision,
@@ -21,13 +21,13 @@ from quorate.errors import (
     LeaseExists,
     LeaseNotFound,
 )
-from quorate.store.model import KeyRange, Range
+from quoracy.store.model import KeyRange, Range
 from tests.differential.asking import Leases, LeasesHeld, TimeToLive
 from tests.differential.lockstep import Lockstep, Pair, running_pair
 from tests.differential.random_requests import RequestMaker
 
-_SOAK = bool(os.environ.get("QUORATE_SOAK"))
-_SEED = os.environ.get("QUORATE_SEED")
+_SOAK = bool(os.environ.get("QUORACY_SOAK"))
+_SEED = os.environ.get("QUORACY_SEED")
 _SEQUENCES = 40 * (50 if _SOAK else 1)
 _REQUESTS = 80
 _WATCHES = 5
@@ -85,7 +85,7 @@ async def _sequence(lockstep: Lockstep, seed: int) -> None:
             )
             await lockstep.ask(request)
 
-    await lockstep.begin(f"seed {seed}; QUORATE_SEED={seed} replays it")
+    await lockstep.begin(f"seed {seed}; QUORACY_SEED={seed} replays it")
     for grant in maker.grants():
         await lockstep.ask(grant)
     await ask()

@@ -1,4 +1,4 @@
-"""The first bytes of a connection, right and wrong: Quorate takes them as ZooKeeper does."""
+"""The first bytes of a connection, right and wrong: Quoracy takes them as ZooKeeper does."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""What is easily got wrong, case by case: Quorate answers as ZooKeeper does.
+"""What is easily got wrong, case by case: Quoracy answers as ZooKeeper does.
 
-What ZooKeeper said is kept in zk_edge_cases.txt; QUORATE_REWRITE=1 writes it anew, and the diff is the
+What ZooKeeper said is kept in zk_edge_cases.txt; QUORACY_REWRITE=1 writes it anew, and the diff is the
 review.
 
-QUORATE_FAULTS=long   a cell of three answers so as well
+QUORACY_FAULTS=long   a cell of three answers so as well
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.zookeeper_server import zookeeper_missing
 pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=str(zookeeper_missing()))
 
 _KEPT = Path(__file__).with_name("zk_edge_cases.txt")
-_REWRITE = bool(os.environ.get("QUORATE_REWRITE"))
+_REWRITE = bool(os.environ.get("QUORACY_REWRITE"))
 
 
 _ON_CELL = pytest.param(ON_CELL, marks=pytest.mark.faults)
@@ -49,7 +49,7 @@ def pair(new_pair: Lockstep) -> Lockstep:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_quorate_answers_as_zookeeper_does(pair: Lockstep, name: str) -> None:
+def test_quoracy_answers_as_zookeeper_does(pair: Lockstep, name: str) -> None:
     pair.take_all(CASES[name])
     said = transcript(pair.told)
     if _REWRITE:

@@ -1,7 +1,7 @@
-"""Random requests over ZooKeeper's protocol: Quorate answers as ZooKeeper does.
+"""Random requests over ZooKeeper's protocol: Quoracy answers as ZooKeeper does.
 
-QUORATE_FAULTS=long   20,000 requests, from seeds of its own
-QUORATE_SEED=17       only the sequence of that seed
+QUORACY_FAULTS=long   20,000 requests, from seeds of its own
+QUORACY_SEED=17       only the sequence of that seed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.zookeeper_server import zookeeper_missing
 
 pytestmark = pytest.mark.skipif(zookeeper_missing() is not None, reason=str(zookeeper_missing()))
 
-_SEED = os.environ.get("QUORATE_SEED")
+_SEED = os.environ.get("QUORACY_SEED")
 _REQUESTS = rounds(2_000, 20_000)
 _REQUESTS_ELSEWHERE = rounds(300, 5_000)
 _REQUESTS_AT_ONCE = rounds(800, 10_000)
@@ -90,7 +90,7 @@ def _pairs(directory: Path, engine: str) -> Callable[[], AbstractContextManager[
         own.mkdir(parents=True)
         urls = {
             "memory": "memory:",
-            "sqlite": f"sqlite:{own / 'quorate.db'}",
+            "sqlite": f"sqlite:{own / 'quoracy.db'}",
             "etcd": ON_ETCD,
             "cell": ON_CELL,
         }
@@ -122,7 +122,7 @@ def _sequence(
         lockstep.take_all(steps)
     except AssertionError as error:
         told = explained(error, steps, new_pair)
-        raise AssertionError(f"seed {seed} (QUORATE_SEED={seed} replays it)\n{told}") from None
+        raise AssertionError(f"seed {seed} (QUORACY_SEED={seed} replays it)\n{told}") from None
 
 
 def _assert_it_was_not_too_easy(lockstep: Lockstep) -> None:

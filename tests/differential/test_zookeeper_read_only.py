@@ -2,7 +2,7 @@
 
 The real one makes sessions for them only with localSessionsEnabled, so that is set.
 
-QUORATE_FAULTS=long   only then, for two ensembles have to come up and to fall
+QUORACY_FAULTS=long   only then, for two ensembles have to come up and to fall
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.support.zookeeper_server import four_letter_word
 
 pytestmark = [
     pytest.mark.faults,
-    pytest.mark.skipif(not LONG, reason="takes QUORATE_FAULTS=long"),
+    pytest.mark.skipif(not LONG, reason="takes QUORACY_FAULTS=long"),
 ]
 
 _OPEN = vector([int32(31) + text("world") + text("anyone")])

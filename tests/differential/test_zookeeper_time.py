@@ -1,4 +1,4 @@
-"""What happens by itself, in time: Quorate ends sessions and removes nodes as ZooKeeper does.
+"""What happens by itself, in time: Quoracy ends sessions and removes nodes as ZooKeeper does.
 
 Each server takes its own time; what is compared is what watchers hear of it, and what is left.
 """

@@ -29,7 +29,7 @@ class Difference(AssertionError):
     """Both servers were asked the same and did not answer the same."""
 
     def __init__(self, what: str, theirs: object, ours: object) -> None:
-        super().__init__(f"{what}\n  ZooKeeper: {theirs}\n  Quorate:   {ours}")
+        super().__init__(f"{what}\n  ZooKeeper: {theirs}\n  Quoracy:   {ours}")
         self.what, self.theirs, self.ours = what, theirs, ours
 
 

@@ -1,4 +1,4 @@
-"""Where Quorate means to differ from ZooKeeper 3.8.0, the one the tests run: each with its reason.
+"""Where Quoracy means to differ from ZooKeeper 3.8.0, the one the tests run: each with its reason.
 
 These are told from mistakes answer by answer; a test in test_zookeeper_intended.py shows each of them.
 What cannot be told so, because the servers would know different things afterwards, is not asked in

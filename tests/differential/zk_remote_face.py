@@ -15,10 +15,10 @@ import sys
 
 import msgspec
 
-from quorate.client.remote import open_remote
-from quorate.client.urls import Address, Target
-from quorate.faces.zookeeper.server import serve_zookeeper
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.client.remote import open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.faces.zookeeper.server import serve_zookeeper
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 
 
 async def _serve(target: Target, settings: ZooKeeperSettings) -> None:
@@ -35,7 +35,7 @@ def main() -> None:
     port, *pairs = sys.argv[1:]
     target = Target((Address("127.0.0.1", int(port)),))
     fields = dict(pair.split("=", 1) for pair in pairs)
-    fields["super_digest"] = os.environ["QUORATE_ZOOKEEPER_SUPER_DIGEST"]
+    fields["super_digest"] = os.environ["QUORACY_ZOOKEEPER_SUPER_DIGEST"]
     asyncio.run(_serve(target, msgspec.convert(fields, ZooKeeperSettings, strict=False)))
 
 

@@ -1,4 +1,4 @@
-"""To compare over ZooKeeper's protocol: Debian's ZooKeeper, and a `quorate serve` or a cell of three.
+"""To compare over ZooKeeper's protocol: Debian's ZooKeeper, and a `quoracy serve` or a cell of three.
 
 Invariants
     * Both start empty, with the same settings, and each is a process of its own.
@@ -29,7 +29,7 @@ __all__ = [
     "SETTINGS",
     "running_face_on_etcd",
     "running_pair",
-    "running_quorate",
+    "running_quoracy",
     "running_real_pair",
 ]
 
@@ -62,7 +62,7 @@ ON_CELL = "on a cell"
 def running_pair(
     directory: Path, *, engine: str = "memory:", settings: Mapping[str, int] = SETTINGS
 ) -> Iterator[Lockstep]:
-    """A real ZooKeeper, and Quorate."""
+    """A real ZooKeeper, and Quoracy."""
     with ExitStack() as running, ThreadPoolExecutor() as starting:
         ours = starting.submit(
             lambda: running.enter_context(_running_ours(directory, engine, settings))
@@ -77,14 +77,14 @@ def _running_ours(
 ) -> Iterator[tuple[int, ...]]:
     """The ports of its nodes."""
     if engine == ON_CELL:
-        digest = {"QUORATE_ZOOKEEPER_SUPER_DIGEST": _SUPER_DIGEST}
+        digest = {"QUORACY_ZOOKEEPER_SUPER_DIGEST": _SUPER_DIGEST}
         with running_cell(directory, *_flags(settings), environ=digest) as cell:
             yield tuple(cell.ports)
     elif engine == ON_ETCD:
         with running_face_on_etcd(directory, settings) as port:
             yield (port,)
     else:
-        with running_quorate(directory, engine, settings) as port:
+        with running_quoracy(directory, engine, settings) as port:
             yield (port,)
 
 
@@ -101,7 +101,7 @@ def running_real_pair(directory: Path) -> Iterator[Lockstep]:
 
 @contextmanager
 def _in_lockstep(theirs: int, ours: int, *others: int) -> Iterator[Lockstep]:
-    lockstep = Lockstep(Server("ZooKeeper", theirs), Server("Quorate", ours, others=others))
+    lockstep = Lockstep(Server("ZooKeeper", theirs), Server("Quoracy", ours, others=others))
     try:
         yield lockstep
     finally:
@@ -120,11 +120,11 @@ def _running_zookeeper(directory: Path, settings: Mapping[str, int]) -> Iterator
 
 
 @contextmanager
-def running_quorate(
+def running_quoracy(
     directory: Path, engine: str = "memory:", settings: Mapping[str, int] = SETTINGS
 ) -> Iterator[int]:
-    """Run `quorate serve`; the port on which it speaks ZooKeeper's protocol."""
-    command = [sys.executable, "-W", "error", "-m", "quorate", "serve", "--engine", engine]
+    """Run `quoracy serve`; the port on which it speaks ZooKeeper's protocol."""
+    command = [sys.executable, "-W", "error", "-m", "quoracy", "serve", "--engine", engine]
     command += ["--listen-zookeeper", "127.0.0.1:0", "--listen-etcd", "off", "--listen-http", "off"]
     with _running([*command, *_flags(settings)], directory) as port:
         yield port
@@ -153,14 +153,14 @@ def running_face_on_etcd(directory: Path, settings: Mapping[str, int] = SETTINGS
 
 @contextmanager
 def _running(command: list[str], directory: Path) -> Iterator[int]:
-    log = directory / "quorate.log"
+    log = directory / "quoracy.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,
             stdout=subprocess.PIPE,
             stderr=output,
             text=True,
-            env={**os.environ, "QUORATE_ZOOKEEPER_SUPER_DIGEST": _SUPER_DIGEST},
+            env={**os.environ, "QUORACY_ZOOKEEPER_SUPER_DIGEST": _SUPER_DIGEST},
         )
     try:
         assert process.stdout is not None

@@ -8,9 +8,9 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.store.model import LeaseId, Put, Txn
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.store.model import LeaseId, Put, Txn
 from tests.faults.judge import KEEP_ALL
 
 __all__ = ["Steps", "busy_store"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import msgspec
 
-from quorate.engines.embedded.backup import restore
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.errors import DataError
+from quoracy.engines.embedded.backup import restore
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.errors import DataError
 from tests.faults.busy_store import Steps, busy_store
 from tests.faults.reports import Closed, Note, Opening, report
 

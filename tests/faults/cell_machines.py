@@ -15,10 +15,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.server.cell.config import CellConfig, CellMember, CellTls
-from quorate.server.cell.member import supervised_member
-from quorate.wire.etcd.maintenance import Member
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.server.cell.config import CellConfig, CellMember, CellTls
+from quoracy.server.cell.member import supervised_member
+from quoracy.wire.etcd.maintenance import Member
 from tests.support.ports import free_ports
 
 __all__ = ["Machine", "Machines", "running_machines"]

@@ -18,8 +18,8 @@ _SEED = pytest.StashKey[int]()
 
 @pytest.fixture
 def seed(request: pytest.FixtureRequest) -> int:
-    """From QUORATE_SEED, or a new one; printed when the test fails."""
-    given = os.environ.get("QUORATE_SEED")
+    """From QUORACY_SEED, or a new one; printed when the test fails."""
+    given = os.environ.get("QUORACY_SEED")
     seed = int(given) if given else random.SystemRandom().getrandbits(32)
     request.node.stash[_SEED] = seed
     return seed
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed and (seed := item.stash.get(_SEED, None)) is not None:
-        again = f"QUORATE_SEED={seed} .venv/bin/python -m pytest '{item.nodeid}'"
+        again = f"QUORACY_SEED={seed} .venv/bin/python -m pytest '{item.nodeid}'"
         # The schedule repeats; when exactly a signal lands between two instructions does not.
         report.sections.append(("replay", f"seed {seed}; the same schedule again: {again}"))
     return report

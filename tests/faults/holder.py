@@ -11,8 +11,8 @@ import sys
 
 import msgspec
 
-from quorate.engines.opening import open_embedded
-from quorate.errors import DataError
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import DataError
 from tests.faults.reports import Closed, Note, Opened, Opening, command, report
 
 __all__ = ["Options"]

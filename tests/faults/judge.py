@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.embedded.doctor import examine
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, Indeterminate
-from quorate.store.api import Store
-from quorate.store.model import KeyRange, StoreStatus
-from quorate.store.rules import Limits
+from quoracy.clock import ManualClock
+from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, Indeterminate
+from quoracy.store.api import Store
+from quoracy.store.model import KeyRange, StoreStatus
+from quoracy.store.rules import Limits
 from tests.faults.model import Changes, Model
 from tests.faults.reports import (
     Acknowledged,

@@ -11,10 +11,10 @@ import sys
 
 import msgspec
 
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.store.model import LeaseId
-from quorate.store.rules import Limits
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.store.model import LeaseId
+from quoracy.store.rules import Limits
 from tests.faults.reports import Closed, Closing, Note, Opening, command, report
 
 __all__ = ["Options"]

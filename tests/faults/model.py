@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from quorate.store.digest import Digest
-from quorate.store.model import KeyValue
+from quoracy.store.digest import Digest
+from quoracy.store.model import KeyValue
 from tests.faults.reports import Compact, End, Grant, Operation, Remove, Write
 
 __all__ = ["Changes", "Model"]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from quorate.store.model import KeyValue
+from quoracy.store.model import KeyValue
 
 __all__ = [
     "Acknowledged",

@@ -1,4 +1,4 @@
-"""How long the fault tests run: some seconds by default, thoroughly with QUORATE_FAULTS=long."""
+"""How long the fault tests run: some seconds by default, thoroughly with QUORACY_FAULTS=long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 __all__ = ["LONG", "rounds"]
 
-LONG = os.environ.get("QUORATE_FAULTS") == "long"
+LONG = os.environ.get("QUORACY_FAULTS") == "long"
 
 
 def rounds(short: int, long: int) -> int:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
-from quorate.store.api import Store
-from quorate.store.model import Event, KeyRange, KeyValue, RangeResult, WatchBatch
-from quorate.store.rules import as_range
+from quoracy.store.api import Store
+from quoracy.store.model import Event, KeyRange, KeyValue, RangeResult, WatchBatch
+from quoracy.store.rules import as_range
 from tests.faults.judge import read_history
 from tests.faults.model import Changes
 

@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
 
-from quorate.errors import Indeterminate, Unavailable
-from quorate.opening import open_store
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import KeyRange, LeaseId, Put, Txn
-from quorate.store.rules import Limits
+from quoracy.errors import Indeterminate, Unavailable
+from quoracy.opening import open_store
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import KeyRange, LeaseId, Put, Txn
+from quoracy.store.rules import Limits
 from tests.faults.server_ledger import Grant, Ledger, Outcome, Watched, Write
 
 __all__ = ["CLIENTS_COUNT", "Load"]

@@ -1,4 +1,4 @@
-"""A Quorate server as its users run it: a process with a file and a port, started again and again."""
+"""A Quoracy server as its users run it: a process with a file and a port, started again and again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENDS_S_MAX = 60.0  # far more than it needs: past it, it hangs
 
 
 class ServerProcess:
-    """`quorate serve` on a file and a port that stay the same.  Gone when the block is left."""
+    """`quoracy serve` on a file and a port that stay the same.  Gone when the block is left."""
 
     def __init__(
         self, directory: Path, *, under: Sequence[str] = (), flags: Sequence[str] = ()
@@ -28,7 +28,7 @@ class ServerProcess:
         """`under` is a command it is run by, in the same process: strace with -D, say."""
         self.path = directory / "store.db"
         self.port = free_port()
-        self.url = f"quorate://127.0.0.1:{self.port}"
+        self.url = f"quoracy://127.0.0.1:{self.port}"
         self._under = under
         self._flags = flags
         self._log = directory / "server.log"
@@ -59,7 +59,7 @@ class ServerProcess:
                 *self._under,
                 sys.executable,
                 "-m",
-                "quorate",
+                "quoracy",
                 "serve",
                 "--engine",
                 f"sqlite:{self.path}",

@@ -11,8 +11,8 @@ import sys
 
 import msgspec
 
-from quorate.engines.opening import open_embedded
-from quorate.store.model import KeyRange
+from quoracy.engines.opening import open_embedded
+from quoracy.store.model import KeyRange
 from tests.faults.reports import Closed, Closing, Note, Opening, report
 
 __all__ = ["Options"]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.backup import restore
-from quorate.engines.embedded.doctor import examine
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, DataError, DataUnreadable
-from quorate.store.model import KeyRange
+from quoracy.engines.embedded.backup import restore
+from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, DataError, DataUnreadable
+from quoracy.store.model import KeyRange
 from tests.faults.after_failure import notes
 from tests.faults.busy_store import Steps, busy_store
 from tests.faults.cancelled_backups import Options as CancelOptions

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from quorate.errors import InvalidRequest, Unavailable
-from quorate.server.cell.config import CellMember, CellTls
-from quorate.server.cell.member import supervised_member
+from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.server.cell.config import CellMember, CellTls
+from quoracy.server.cell.member import supervised_member
 from tests.differential.etcd_server import etcd_35_program
 from tests.faults.cell_machines import Machine, running_machines
 from tests.faults.scale import LONG, rounds
@@ -214,7 +214,7 @@ def start_node(directory: Path, *, members: str = "a") -> subprocess.Popen[bytes
     with (directory / "log").open("wb") as log:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "quorate", "serve"),
+                *(sys.executable, "-m", "quoracy", "serve"),
                 *("--cell", cell, "--node", members[0], "--data-dir", str(directory)),
                 *("--listen-etcd", "127.0.0.1:0", "--listen-http", "off", "--listen-zookeeper", "off"),
             ],
@@ -227,10 +227,10 @@ def start_node(directory: Path, *, members: str = "a") -> subprocess.Popen[bytes
 async def test_member_does_not_outlive_a_kill_of_the_node(tmp_path: Path) -> None:
     node = start_node(tmp_path)
     try:
-        ready = "Quorate is ready"
+        ready = "Quoracy is ready"
         await eventually(lambda: ready in (tmp_path / "log").read_text(encoding="utf-8"), "ready")
         greeting = (tmp_path / "log").read_text(encoding="utf-8")
-        assert f"{tmp_path}/etcd, member a of a in the cell quorate" in greeting
+        assert f"{tmp_path}/etcd, member a of a in the cell quoracy" in greeting
         member = int((tmp_path / "etcd.pid").read_text(encoding="ascii"))
         assert is_alive(member)
         os.kill(node.pid, signal.SIGKILL)

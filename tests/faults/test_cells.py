@@ -72,7 +72,7 @@ def test_a_cell_keeps_its_promises_whatever_breaks(seed: int, tmp_path: Path) ->
         assert report.checked > 100, f"seed {seed + number}: {plan}: hardly anybody was served"
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: QUORATE_FAULTS=long")
+@pytest.mark.skipif(not LONG, reason="takes minutes: QUORACY_FAULTS=long")
 @pytest.mark.timeout(14_400)
 def test_five_hosts_keep_them_too(seed: int, tmp_path: Path) -> None:
     setup = Setup(hosts_count=5)
@@ -82,7 +82,7 @@ def test_five_hosts_keep_them_too(seed: int, tmp_path: Path) -> None:
         assert not report.problems, f"seed {seed + number}: {plan}\n" + "\n".join(report.problems)
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: QUORATE_FAULTS=long")
+@pytest.mark.skipif(not LONG, reason="takes minutes: QUORACY_FAULTS=long")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_planted_bug_is_noticed(bug: str, seed: int, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_planted_bug_is_noticed(bug: str, seed: int, tmp_path: Path) -> None:
     pytest.fail(f"nobody noticed in {_SCHEDULES_MAX} schedules")
 
 
-@pytest.mark.skipif(not LONG, reason="takes minutes: QUORATE_FAULTS=long")
+@pytest.mark.skipif(not LONG, reason="takes minutes: QUORACY_FAULTS=long")
 @pytest.mark.timeout(3600)
 def test_service_comes_back_when_the_leader_is_killed(rng: random.Random, tmp_path: Path) -> None:
     """How soon is told by `python -m tests.cells.outage`; that it does is what is promised."""

@@ -12,14 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.doctor import examine
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Journal
-from quorate.engines.opening import open_embedded
-from quorate.errors import DataError, DataUnreadable, FormatUnknown
-from quorate.store.model import Delete, KeyRange, LeaseId, Put, Txn
+from quoracy.clock import ManualClock
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import DataError, DataUnreadable, FormatUnknown
+from quoracy.store.model import Delete, KeyRange, LeaseId, Put, Txn
 from tests.faults.child import Child
 from tests.faults.disks import Disk
 from tests.faults.judge import EVERYTHING, KEEP_ALL, Judge, Ledger, read_history

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded import log_length
-from quorate.engines.opening import open_embedded
+from quoracy.engines.embedded import log_length
+from quoracy.engines.opening import open_embedded
 from tests.faults.child import Child
 from tests.faults.judge import Judge
 from tests.faults.scale import LONG

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.opening import open_embedded
-from quorate.errors import DataUnreadable, StorageFailed
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import DataUnreadable, StorageFailed
 from tests.faults.after_failure import check_after_failure
 from tests.faults.child import Child
 from tests.faults.disks import Disk

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.errors import Indeterminate, StorageFailed
-from quorate.store.model import Compare, LeaseId, Put, Range, Txn
+from quoracy.clock import ManualClock
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Indeterminate, StorageFailed
+from quoracy.store.model import Compare, LeaseId, Put, Range, Txn
 from tests.faults.judge import EVERYTHING, KEEP_ALL
 from tests.support.failing_disk import break_disk
 from tests.support.held_disk import HeldDisk

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.etcd_versions import known_faults
-from quorate.client.urls import Address, Target
-from quorate.engines.etcd import replica as replica_module
-from quorate.engines.etcd.engine import EtcdStore
-from quorate.engines.etcd.opening import open_etcd
-from quorate.errors import Compacted, Indeterminate, Rejected, Unavailable
-from quorate.store.model import KeyRange, Put, Txn
-from quorate.store.rules import Limits
+from quoracy.client.etcd_versions import known_faults
+from quoracy.client.urls import Address, Target
+from quoracy.engines.etcd import replica as replica_module
+from quoracy.engines.etcd.engine import EtcdStore
+from quoracy.engines.etcd.opening import open_etcd
+from quoracy.errors import Compacted, Indeterminate, Rejected, Unavailable
+from quoracy.store.model import KeyRange, Put, Txn
+from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, contents, read_to, read_to_the_end, take, until
 from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster
 from tests.support.tcp_proxy import TcpProxy
@@ -379,7 +379,7 @@ async def test_user_who_may_only_have_the_prefix_is_enough(etcd: EtcdCluster) ->
         ("user", "grant-role", "root", "root"),
         ("user", "add", "node:secret"),
         ("role", "add", "cell"),
-        ("role", "grant-permission", "--prefix=true", "cell", "readwrite", "/quorate/"),
+        ("role", "grant-permission", "--prefix=true", "cell", "readwrite", "/quoracy/"),
         ("user", "grant-role", "node", "cell"),
         ("auth", "enable"),
     ):

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.jobs import Done, GiveBack, Job, Sweep
-from quorate.engines.embedded.journal import Journal
-from quorate.engines.embedded.log_length import SEGMENT_BYTES, SEGMENTS_MAX
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.embedded.writer import JournalWriter
-from quorate.engines.opening import open_embedded
-from quorate.errors import NoSpace
-from quorate.store.model import Alarm, Delete, KeyRange, Put, Txn
-from quorate.store.replies import Reply
-from quorate.store.rules import Limits
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.jobs import Done, GiveBack, Job, Sweep
+from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.embedded.log_length import SEGMENT_BYTES, SEGMENTS_MAX
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.embedded.writer import JournalWriter
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import NoSpace
+from quoracy.store.model import Alarm, Delete, KeyRange, Put, Txn
+from quoracy.store.replies import Reply
+from quoracy.store.rules import Limits
 from tests.faults.judge import EVERYTHING, KEEP_ALL
 from tests.faults.scale import rounds
 
@@ -123,7 +123,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
             self.submit, self.commit = noted, noted_commit  # type: ignore[assignment]
 
-    monkeypatch.setattr("quorate.engines.opening.JournalWriter", NotingWriter)
+    monkeypatch.setattr("quoracy.engines.opening.JournalWriter", NotingWriter)
     return given
 
 

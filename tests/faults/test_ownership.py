@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.doctor import examine
-from quorate.engines.opening import open_embedded
-from quorate.errors import DataError, DataInUse
+from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import DataError, DataInUse
 from tests.faults.child import Child
 from tests.faults.holder import Options
 from tests.faults.reports import Closed, Note, Opened

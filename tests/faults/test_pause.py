@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
 from tests.faults.child import Child
 from tests.faults.lease_keeper import Options
 from tests.faults.reports import Closed

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.channel import ChannelOptions
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.errors import Rejected
-from quorate.opening import open_store
+from quoracy.client.channel import ChannelOptions
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.errors import Rejected
+from quoracy.opening import open_store
 from tests.support.asking import contents, failure_of, turns
 from tests.support.etcd_process import EtcdProcess
 from tests.support.tcp_proxy import tcp_proxy

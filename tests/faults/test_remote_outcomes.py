@@ -11,11 +11,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from quorate.client.channel import ChannelOptions
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.errors import Indeterminate, StoreClosed, Unavailable
-from quorate.store.model import Compare, Delete, Put, Range, Txn
+from quoracy.client.channel import ChannelOptions
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.errors import Indeterminate, StoreClosed, Unavailable
+from quoracy.store.model import Compare, Delete, Put, Range, Txn
 from tests.support.asking import contents, eventually, get, turns
 from tests.support.engines import Engines
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.errors import DataError, Unavailable
-from quorate.store.model import Put, Txn
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.errors import DataError, Unavailable
+from quoracy.store.model import Put, Txn
 from tests.support.asking import turns
 from tests.support.engines import Engines
 from tests.support.etcd_process import EtcdProcess

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.channel import ChannelOptions
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.errors import Compacted, Indeterminate, LeaseNotFound, Unavailable
-from quorate.store.model import KeyRange, Put, Txn
-from quorate.store.rules import Limits
+from quoracy.client.channel import ChannelOptions
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.errors import Compacted, Indeterminate, LeaseNotFound, Unavailable
+from quoracy.store.model import KeyRange, Put, Txn
+from quoracy.store.rules import Limits
 from tests.faults.scale import LONG
 from tests.support.asking import EVERYTHING, eventually, failure_of, read_to, turns
 from tests.support.engines import Engines

@@ -19,9 +19,9 @@ from typing import Any
 import psutil
 import pytest
 
-from quorate.engines.opening import open_embedded
-from quorate.opening import open_store
-from quorate.store.api import Store
+from quoracy.engines.opening import open_embedded
+from quoracy.opening import open_store
+from quoracy.store.api import Store
 from tests.faults.judge import KEEP_ALL, read_history
 from tests.faults.scale import rounds
 from tests.faults.server_ledger import History, Ledger, Outcome

@@ -1,6 +1,6 @@
 """Sessions and writes on a cell of three real nodes: nodes race, stand still, and lose their etcd.
 
-QUORATE_FAULTS=long   more sessions, more writes
+QUORACY_FAULTS=long   more sessions, more writes
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tests.faults.zookeeper_servers import running_server
 
 pytestmark = pytest.mark.faults
 
-_SIDES = [pytest.param("quorate", rounds(6, 200), id="quorate")]
+_SIDES = [pytest.param("quoracy", rounds(6, 200), id="quoracy")]
 if LONG:  # the test itself is proven on a real one, where that takes long
     _SIDES.append(pytest.param("real", 20, id="real"))
 

@@ -40,7 +40,7 @@ _CONNECTS_AT_ONCE = 1000
 _SESSIONS_AT_ONCE = 5000 if LONG else 2000
 
 
-@pytest.fixture(scope="module", params=["real", "quorate"])
+@pytest.fixture(scope="module", params=["real", "quoracy"])
 def server(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Server]:
@@ -49,7 +49,7 @@ def server(
         yield server
 
 
-@pytest.fixture(params=["real", "quorate"] if LONG else ["quorate"])
+@pytest.fixture(params=["real", "quoracy"] if LONG else ["quoracy"])
 def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
     """One for a test that kills it; a real one takes long to start again."""
     with running_server(request.param, tmp_path) as server:
@@ -57,9 +57,9 @@ def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def quorate(tmp_path: Path) -> Iterator[Server]:
+def quoracy(tmp_path: Path) -> Iterator[Server]:
     """For what a real ZooKeeper does not promise, or does not do in the time that a test has."""
-    with running_server("quorate", tmp_path) as server:
+    with running_server("quoracy", tmp_path) as server:
         yield server
 
 
@@ -297,7 +297,7 @@ async def test_clients_of_a_server_that_is_restarted_keep_their_sessions(mortal:
 
 
 async def test_a_server_that_was_stopped_ends_no_session_whose_client_was_there(
-    quorate: Server, rng: random.Random
+    quoracy: Server, rng: random.Random
 ) -> None:
     """SIGSTOP for longer than the timeout: the heartbeats wait in the kernel, and count.
 
@@ -306,18 +306,18 @@ async def test_a_server_that_was_stopped_ends_no_session_whose_client_was_there(
     """
     for number in range(rounds(1, 10)):
         clients = [
-            await ZkClient.connect(quorate.port, timeout_ms=rng.randrange(1500, 2000))
+            await ZkClient.connect(quoracy.port, timeout_ms=rng.randrange(1500, 2000))
             for _ in range(20)
         ]
-        async with _kept_alive(*clients), _witness(quorate) as witness:
+        async with _kept_alive(*clients), _witness(quoracy) as witness:
             for each, client in enumerate(clients):
                 await client.create(f"/{number}-{each}", b"", EPHEMERAL)
-            silent = await ZkClient.connect(quorate.port, timeout_ms=2 * _SHORT_MS)
+            silent = await ZkClient.connect(quoracy.port, timeout_ms=2 * _SHORT_MS)
             await silent.create(f"/silent-{number}", b"", EPHEMERAL)
             assert await witness.exists(f"/silent-{number}", watch=True)
-            quorate.signal(signal.SIGSTOP)
+            quoracy.signal(signal.SIGSTOP)
             await asyncio.sleep(rng.uniform(2.5, 3.0))
-            quorate.signal(signal.SIGCONT)
+            quoracy.signal(signal.SIGCONT)
             # The one that is silent after it, too, ends; so enough time has passed for the others.
             assert await witness.next_event() == f"deleted /silent-{number}"
             for each, client in enumerate(clients):
@@ -344,13 +344,13 @@ async def test_a_thousand_clients_connect_at_once(server: Server, place: str) ->
         assert await witness.children(place) == []
 
 
-async def test_thousands_of_sessions_live_and_end_together(quorate: Server) -> None:
+async def test_thousands_of_sessions_live_and_end_together(quoracy: Server) -> None:
     _need_descriptors(_SESSIONS_AT_ONCE)
     clients: list[ZkClient] = []
     while len(clients) < _SESSIONS_AT_ONCE:
-        more = (ZkClient.connect(quorate.port, timeout_ms=20_000) for _ in range(500))
+        more = (ZkClient.connect(quoracy.port, timeout_ms=20_000) for _ in range(500))
         clients += await asyncio.gather(*more)
-    async with _witness(quorate) as witness:
+    async with _witness(quoracy) as witness:
         await witness.create("/crowd")
         await asyncio.gather(
             *(client.create("/crowd/n-", b"", EPHEMERAL | SEQUENTIAL) for client in clients)

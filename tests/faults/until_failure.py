@@ -12,13 +12,13 @@ import sys
 
 import msgspec
 
-from quorate.engines.embedded import log_length
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_embedded
-from quorate.errors import Indeterminate, QuorateError, Unavailable
-from quorate.store.model import Alarm, KeyRange, LeaseId
-from quorate.store.rules import Limits
+from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Indeterminate, QuoracyError, Unavailable
+from quoracy.store.model import Alarm, KeyRange, LeaseId
+from quoracy.store.rules import Limits
 from tests.faults.reports import (
     Acknowledged,
     Asked,
@@ -135,7 +135,7 @@ class Script:
         }.items():
             try:
                 await attempt
-            except QuorateError as error:
+            except QuoracyError as error:
                 report(Note(name, text=type(error).__name__))
             else:
                 report(Note(name, text="done"))

@@ -17,13 +17,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from quorate.engines.embedded import log_length
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.opening import open_embedded
-from quorate.errors import LeaseNotFound, Rejected
-from quorate.store.model import Delete, DeleteResult, KeyRange, LeaseId, Op, Put, PutResult, Txn
-from quorate.store.rules import Limits
+from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import LeaseNotFound, Rejected
+from quoracy.store.model import Delete, DeleteResult, KeyRange, LeaseId, Op, Put, PutResult, Txn
+from quoracy.store.rules import Limits
 from tests.faults.reports import (
     Acknowledged,
     Asked,

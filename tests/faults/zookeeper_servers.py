@@ -1,4 +1,4 @@
-"""Servers of ZooKeeper's protocol that are killed, stopped, started again: a real one, and Quorate."""
+"""Servers of ZooKeeper's protocol that are killed, stopped, started again: a real one, and Quoracy."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Server(Protocol):
         """Nothing in its log may look like an error."""
 
 
-class _Quorate:
+class _Quoracy:
     is_real = False
 
     def __init__(self, directory: Path) -> None:
@@ -115,7 +115,7 @@ class _Real:
 
 @contextmanager
 def running_server(name: str, directory: Path) -> Iterator[Server]:
-    """ "real" or "quorate", with an empty tree; the block is left with it gone and its log checked."""
+    """ "real" or "quoracy", with an empty tree; the block is left with it gone and its log checked."""
     if name == "real":
         real = _Real(directory)
         try:
@@ -124,9 +124,9 @@ def running_server(name: str, directory: Path) -> Iterator[Server]:
         finally:
             real.process.kill()
         return
-    quorate = _Quorate(directory)
-    with quorate.process:
-        quorate.process.start()
-        quorate.process.wait_greeting()
-        yield quorate
-        quorate.check()
+    quoracy = _Quoracy(directory)
+    with quoracy.process:
+        quoracy.process.start()
+        quoracy.process.wait_greeting()
+        yield quoracy
+        quoracy.check()

@@ -13,8 +13,8 @@ import time
 
 import msgspec
 
-from quorate.errors import StaleToken
-from quorate.fencing import Gate
+from quoracy.errors import StaleToken
+from quoracy.fencing import Gate
 from tests.fencing.gates import open_gate
 
 __all__ = ["RESOURCES", "Asked"]

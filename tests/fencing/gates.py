@@ -19,7 +19,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from quorate.fencing import (
+from quoracy.fencing import (
     POSTGRES_TABLE,
     SQLITE_TABLE,
     Gate,
@@ -159,7 +159,7 @@ def journal(kind: str, where: str, resource: str) -> list[int] | None:
 def prepare_postgres(where: str) -> None:
     """The tables, empty."""
     with psycopg.connect(where) as connection:
-        connection.execute("DROP TABLE IF EXISTS quorate_fencing, journal")
+        connection.execute("DROP TABLE IF EXISTS quoracy_fencing, journal")
         connection.execute(POSTGRES_TABLE)
         connection.execute(
             "CREATE TABLE journal (n bigserial PRIMARY KEY, resource text, token bigint)"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import DataUnreadable, InvalidRequest, StaleToken, TimedOut
-from quorate.fencing import TOKEN_MAX, guarded_file, write_guarded
+from quoracy.errors import DataUnreadable, InvalidRequest, StaleToken, TimedOut
+from quoracy.fencing import TOKEN_MAX, guarded_file, write_guarded
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_directory_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -
 # Each call that changes something on the disk is, in its turn, the one at which the process dies.
 CRASHER = """
     import os, sys
-    from quorate.fencing import write_guarded
+    from quoracy.fencing import write_guarded
 
     path, dies_at = sys.argv[1], int(sys.argv[2])
     calls = 0

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import quorate
-from quorate.errors import InvalidRequest, StaleToken, TooLarge
-from quorate.fencing import RESOURCE_BYTES_MAX, TOKEN_MAX, Gate, MemoryGate, SqliteGate
+import quoracy
+from quoracy.errors import InvalidRequest, StaleToken, TooLarge
+from quoracy.fencing import RESOURCE_BYTES_MAX, TOKEN_MAX, Gate, MemoryGate, SqliteGate
 from tests.fencing.conftest import Where
 from tests.fencing.gates import SHARED, open_gate
 
@@ -36,7 +36,7 @@ async def test_larger_and_equal_tokens_are_admitted_and_lower_ones_refused(gate:
 
 async def test_refusal_says_which_resource_and_is_a_rejection(gate: Gate) -> None:
     await gate.admit("orders", 2)
-    with pytest.raises(quorate.Rejected, match="stale") as refused:
+    with pytest.raises(quoracy.Rejected, match="stale") as refused:
         await gate.admit("orders", 1)
     assert isinstance(refused.value, StaleToken)
 
@@ -172,7 +172,7 @@ async def test_gates_of_one_process_may_be_used_from_tasks_and_threads_alike(whe
 
 def test_importing_gates_needs_none_of_the_packages_they_may_be_used_with() -> None:
     program = (
-        "import sys, quorate.fencing as fencing\n"
+        "import sys, quoracy.fencing as fencing\n"
         "assert [name for name in fencing.__all__ if not hasattr(fencing, name)] == []\n"
         "print({'redis', 'psycopg', 'httpx', 'msgspec'} & set(sys.modules))"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from quorate.fencing import POSTGRES_ADMIT_NUMBERED, POSTGRES_TABLE
+from quoracy.fencing import POSTGRES_ADMIT_NUMBERED, POSTGRES_TABLE
 from tests.fencing.test_paused_holder import TRANSCRIPT
 from tests.test_docs import ROOT, Block, blocks
 

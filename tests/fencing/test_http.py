@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quorate.errors import DataUnreadable, InvalidRequest, Unavailable
-from quorate.fencing import (
+from quoracy.errors import DataUnreadable, InvalidRequest, Unavailable
+from quoracy.fencing import (
     TOKEN_MAX,
     Fence,
     FencingMiddleware,
@@ -239,7 +239,7 @@ async def test_scope_of_the_caller_is_left_as_it_was(app: App) -> None:
 
 
 SERVED = """
-from quorate.fencing import FencingMiddleware, SqliteGate, fence_of
+from quoracy.fencing import FencingMiddleware, SqliteGate, fence_of
 
 async def orders(scope, receive, send):
     assert scope["type"] == "http"

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from quorate.errors import InvalidRequest, StaleToken
-from quorate.fencing import (
+from quoracy.errors import InvalidRequest, StaleToken
+from quoracy.fencing import (
     POSTGRES_ADMIT,
     POSTGRES_ADMIT_NAMED,
     POSTGRES_ADMIT_NUMBERED,
@@ -21,7 +21,7 @@ from quorate.fencing import (
 
 def highest(where: str) -> list[int]:
     with psycopg.connect(where) as connection:
-        return [token for (token,) in connection.execute("SELECT token FROM quorate_fencing")]
+        return [token for (token,) in connection.execute("SELECT token FROM quoracy_fencing")]
 
 
 def test_write_with_a_stale_token_is_rolled_back_with_the_rest_of_its_transaction(
@@ -96,7 +96,7 @@ def test_every_isolation_level_refuses_or_fails_but_never_admits_a_stale_token(
         admit_in_postgres(connection.cursor(), "orders", 4)
     with psycopg.connect(postgres) as old, psycopg.connect(postgres) as new:
         old.isolation_level = level
-        old.execute("SELECT token FROM quorate_fencing")  # its snapshot is of now
+        old.execute("SELECT token FROM quoracy_fencing")  # its snapshot is of now
         admit_in_postgres(new.cursor(), "orders", 5)
         new.commit()
         with pytest.raises((StaleToken, psycopg.errors.SerializationFailure)):

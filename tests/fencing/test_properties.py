@@ -12,8 +12,8 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import StaleToken
-from quorate.fencing import (
+from quoracy.errors import StaleToken
+from quoracy.fencing import (
     SQLITE_TABLE,
     TOKEN_MAX,
     MemoryGate,

@@ -12,8 +12,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from quorate.errors import DataUnreadable, Indeterminate, StaleToken, Unavailable
-from quorate.fencing import REDIS_ADMIT, RedisGate, SyncRedisGate
+from quoracy.errors import DataUnreadable, Indeterminate, StaleToken, Unavailable
+from quoracy.fencing import REDIS_ADMIT, RedisGate, SyncRedisGate
 from tests.support.redis_server import RedisServer
 
 
@@ -61,7 +61,7 @@ def test_both_faces_and_the_script_itself_share_one_highest(client: redis.Redis)
     gate = SyncRedisGate(client)
     gate.admit_sync("orders", 5)
     assert gate.run_sync("orders", 6, "return ARGV[1]", args=["x"]) == b"x"
-    assert client.eval(REDIS_ADMIT, 1, "quorate:fencing:orders", 4) == b"6"
+    assert client.eval(REDIS_ADMIT, 1, "quoracy:fencing:orders", 4) == b"6"
     with pytest.raises(StaleToken):
         gate.run_sync("orders", 5, "return redis.call('SET', 'written', 1)")
     assert client.get("written") is None
@@ -92,18 +92,18 @@ def test_script_is_sent_again_to_a_redis_that_has_forgotten_it(client: redis.Red
 
 def test_key_has_no_time_to_live(client: redis.Redis) -> None:
     SyncRedisGate(client).admit_sync("orders", 5)
-    assert client.ttl("quorate:fencing:orders") == -1
+    assert client.ttl("quoracy:fencing:orders") == -1
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "5.0", "", " 6"])
 def test_key_that_something_else_wrote_admits_nobody(client: redis.Redis, text: str) -> None:
-    client.set("quorate:fencing:orders", text)
+    client.set("quoracy:fencing:orders", text)
     with pytest.raises(DataUnreadable, match="prefix"):
         SyncRedisGate(client).admit_sync("orders", 2**40)
     with pytest.raises(DataUnreadable, match="prefix"):
         SyncRedisGate(client).run_sync("orders", 2**40, "return redis.call('SET', 'written', 1)")
     assert client.get("written") is None
-    assert client.get("quorate:fencing:orders") == text.encode()
+    assert client.get("quoracy:fencing:orders") == text.encode()
 
 
 def test_redis_with_no_memory_left_admits_nobody(client: redis.Redis) -> None:
@@ -130,7 +130,7 @@ def test_replica_admits_nobody(client: redis.Redis, token: int) -> None:
             gate.admit_sync("orders", token)
     finally:
         client.replicaof("NO", "ONE")
-    assert client.get("quorate:fencing:orders") == b"5"
+    assert client.get("quoracy:fencing:orders") == b"5"
 
 
 async def test_gate_that_does_not_answer_is_unavailable_and_a_script_indeterminate(

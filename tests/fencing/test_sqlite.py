@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import DataUnreadable, InvalidRequest, StaleToken, Unavailable
-from quorate.fencing import SQLITE_ADMIT, SQLITE_TABLE, SqliteGate, admit_in_sqlite, sqlite
+from quoracy.errors import DataUnreadable, InvalidRequest, StaleToken, Unavailable
+from quoracy.fencing import SQLITE_ADMIT, SQLITE_TABLE, SqliteGate, admit_in_sqlite, sqlite
 
 
 @pytest.fixture
@@ -73,11 +73,11 @@ def test_connection_that_commits_each_statement_is_refused_before_anything_is_wr
     with closing(sqlite3.connect(data, isolation_level=None)) as connection:
         with pytest.raises(InvalidRequest, match="BEGIN IMMEDIATE"):
             admit_in_sqlite(connection, "account", 5)
-        assert connection.execute("SELECT count(*) FROM quorate_fencing").fetchall() == [(0,)]
+        assert connection.execute("SELECT count(*) FROM quoracy_fencing").fetchall() == [(0,)]
         connection.execute("BEGIN IMMEDIATE")
         admit_in_sqlite(connection, "account", 5)
         connection.execute("COMMIT")
-        assert connection.execute("SELECT token FROM quorate_fencing").fetchall() == [(5,)]
+        assert connection.execute("SELECT token FROM quoracy_fencing").fetchall() == [(5,)]
 
 
 def test_both_settings_of_autocommit_are_understood(data: Path) -> None:

@@ -19,10 +19,10 @@ from typing import TypeVar
 
 import pytest
 
-from quorate.engines.etcd.engine import EtcdStore
-from quorate.engines.etcd.opening import open_etcd
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
+from quoracy.engines.etcd.engine import EtcdStore
+from quoracy.engines.etcd.opening import open_etcd
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
 from tests.interop.programs import WAIT_S_MAX, Done, Etcdctl, Running, until
 from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster
 
@@ -66,7 +66,7 @@ class CellFaces:
 
     @property
     def url(self) -> str:
-        return "quorate://" + ",".join(node.address for node in self.nodes)
+        return "quoracy://" + ",".join(node.address for node in self.nodes)
 
     def do(self, work: Callable[[], Awaitable[_T]]) -> _T:
         """Have something done where the nodes are."""

@@ -11,16 +11,16 @@ import pytest
 
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 from tests.interop.kazoo_clients import Clients
-from tests.interop.programs import Etcdctl, QuorateServer, etcdctls, running_quorate
+from tests.interop.programs import Etcdctl, QuoracyServer, etcdctls, running_quoracy
 from tests.interop.zookeepers import ZooKeeper, running_side
 
 _ETCDCTLS: list[Etcdctl | None] = [*etcdctls()] or [None]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorateServer]:
-    """One Quorate for all tests of a module; each keeps to its own keys."""
-    with running_quorate(tmp_path_factory.mktemp("quorate")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuoracyServer]:
+    """One Quoracy for all tests of a module; each keeps to its own keys."""
+    with running_quoracy(tmp_path_factory.mktemp("quoracy")) as running:
         yield running
 
 
@@ -51,11 +51,11 @@ def program(name: str, package: str) -> str:
     return found
 
 
-@pytest.fixture(scope="module", params=["real", "quorate"])
+@pytest.fixture(scope="module", params=["real", "quoracy"])
 def zookeeper(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ZooKeeper]:
-    """A ZooKeeper and a Quorate in turn, each for all tests of a module."""
+    """A ZooKeeper and a Quoracy in turn, each for all tests of a module."""
     with running_side(request.param, tmp_path_factory.mktemp(request.param)) as server:
         yield server
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 import grpc
 from hpack import Encoder
 
-from quorate.wire.etcd import rpc
-from quorate.wire.http2.codes import PREFACE, ErrorCode, FrameType, Setting
+from quoracy.wire.etcd import rpc
+from quoracy.wire.http2.codes import PREFACE, ErrorCode, FrameType, Setting
 from tests.interop.programs import WAIT_S_MAX
 
 __all__ = ["Bystander", "Peer", "frame", "grpc_message", "window_update"]

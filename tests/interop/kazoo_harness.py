@@ -17,7 +17,7 @@ for _name in ("OpenSSL", "jks"):
 
 from kazoo.testing import harness  # noqa: E402
 
-ADDRESS = "QUORATE_TESTS_ZOOKEEPER"
+ADDRESS = "QUORACY_TESTS_ZOOKEEPER"
 
 
 class OneServer:

@@ -1,4 +1,4 @@
-"""Programs that run beside the tests: Quorate's server, and clients that other people wrote.
+"""Programs that run beside the tests: Quoracy's server, and clients that other people wrote.
 
 Invariants
     * Whatever is started is ended by its own handle when its `with` block is left.
@@ -30,11 +30,11 @@ __all__ = [
     "WAIT_S_MAX",
     "Done",
     "Etcdctl",
-    "QuorateServer",
+    "QuoracyServer",
     "Running",
     "etcdctls",
     "run",
-    "running_quorate",
+    "running_quoracy",
     "until",
 ]
 
@@ -149,16 +149,16 @@ class Running:
         return code, rest
 
 
-class QuorateServer:
-    """`quorate serve` on a free loopback port, ready; `environ` is what it finds in its environment.
+class QuoracyServer:
+    """`quoracy serve` on a free loopback port, ready; `environ` is what it finds in its environment.
 
     Without `--listen-zookeeper` among the flags it does not speak ZooKeeper's protocol; with it,
     `zookeeper_port` is where it does.
     """
 
     def __init__(self, directory: Path, *flags: str, environ: Mapping[str, str] | None = None) -> None:
-        self.data = directory / "quorate.db"
-        self._log = directory / "quorate.log"
+        self.data = directory / "quoracy.db"
+        self._log = directory / "quoracy.log"
         given = ["--listen-etcd", "127.0.0.1:0", "--listen-http", "off", *flags]
         if "--listen-zookeeper" not in flags:
             given += ["--listen-zookeeper", "off"]
@@ -166,12 +166,12 @@ class QuorateServer:
             given += ["--engine", f"sqlite:{self.data}"]
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "quorate", "serve", *given],
+                [sys.executable, "-W", "error", "-m", "quoracy", "serve", *given],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env={
-                    **{name: text for name, text in os.environ.items() if name[:8] != "QUORATE_"},
+                    **{name: text for name, text in os.environ.items() if name[:8] != "QUORACY_"},
                     **(environ or {}),
                 },
             )
@@ -221,11 +221,11 @@ class QuorateServer:
 
 
 @contextmanager
-def running_quorate(
+def running_quoracy(
     directory: Path, *flags: str, environ: Mapping[str, str] | None = None
-) -> Iterator[QuorateServer]:
+) -> Iterator[QuoracyServer]:
     """A server that must also end well: with code 0 and no traceback in its log."""
-    server = QuorateServer(directory, *flags, environ=environ)
+    server = QuoracyServer(directory, *flags, environ=environ)
     try:
         yield server
     finally:

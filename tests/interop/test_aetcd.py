@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.interop.programs import QuorateServer
+from tests.interop.programs import QuoracyServer
 
 aetcd: Any = pytest.importorskip("aetcd", exc_type=ImportError)
 
 
 @pytest.fixture
-async def client(server: QuorateServer) -> AsyncIterator[Any]:
+async def client(server: QuoracyServer) -> AsyncIterator[Any]:
     async with aetcd.Client(port=server.port, timeout=30) as client:
         yield client
 

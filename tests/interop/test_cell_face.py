@@ -20,8 +20,8 @@ import grpc
 import httpx
 import pytest
 
-from quorate.client.etcd_versions import known_faults
-from quorate.wire.etcd import election, lock, maintenance, rpc
+from quoracy.client.etcd_versions import known_faults
+from quoracy.wire.etcd import election, lock, maintenance, rpc
 from tests.faults.scale import LONG
 from tests.interop.cell_faces import CellFaces, Node, Spread, running_cell
 from tests.interop.programs import WAIT_S_MAX, etcdctls, run, until
@@ -233,10 +233,10 @@ def check_without_majority(node: Node, client: Client, lease: int) -> None:
 
     answer, metadata = read(client, serializable=True)
     assert [kv.value for kv in answer.kvs] == [b"1"]
-    assert float(metadata["quorate-stale"]) > 0
+    assert float(metadata["quoracy-stale"]) > 0
     assert refusal(lambda: read(client, serializable=True, metadata=WANTS_LEADER)) == NO_LEADER
     stale = post(node, "/v3/kv/range", {"key": text64("lost"), "serializable": True})
-    assert (stale.status_code, float(stale.headers["quorate-stale"]) > 0) == (200, True)
+    assert (stale.status_code, float(stale.headers["quoracy-stale"]) > 0) == (200, True)
 
     status_call = client.unary(
         "etcdserverpb.Maintenance/Status", maintenance.StatusRequest, maintenance.StatusResponse
@@ -259,7 +259,7 @@ def check_probes(node: Node) -> None:
     assert (ready.status_code, len(failed)) == (503, 1), ready.text
     assert failed[0].startswith("[-]linearizable_read failed: ")
     metrics = get("/metrics").text
-    assert "\nquorate_cluster_serving 0.0\n" in metrics
+    assert "\nquoracy_cluster_serving 0.0\n" in metrics
     assert "\netcd_server_has_leader 0.0\n" in metrics
 
 
@@ -272,7 +272,7 @@ def check_probes(node: Node) -> None:
             id="killed",
             marks=[
                 pytest.mark.faults,
-                pytest.mark.skipif(not LONG, reason="QUORATE_FAULTS=long runs it"),
+                pytest.mark.skipif(not LONG, reason="QUORACY_FAULTS=long runs it"),
             ],
         ),
     ],
@@ -294,7 +294,7 @@ def test_without_a_majority_clients_are_told_what_etcd_tells(
             for node, client in zip(cell.nodes, clients, strict=True):
                 check_without_majority(node, client, lease)
                 check_probes(node)
-            said = quorate_status(cell)
+            said = quoracy_status(cell)
             assert said.code == 1
             assert [each["cluster"]["serving"] for each in endpoints(said)] == [False] * 3
             with streaming(watch) as late:
@@ -304,14 +304,14 @@ def test_without_a_majority_clients_are_told_what_etcd_tells(
         clients[1].put(b"lost", b"3")
         assert [event.kv.value for event in next(patient.answers).events] == [b"3"]
         answer, metadata = read(clients[2], serializable=False)
-        assert ([kv.value for kv in answer.kvs], "quorate-stale" in metadata) == ([b"3"], False)
+        assert ([kv.value for kv in answer.kvs], "quoracy-stale" in metadata) == ([b"3"], False)
 
 
-# -- quorate status --------------------------------------------------------------------------
+# -- quoracy status --------------------------------------------------------------------------
 
 
-def quorate_status(cell: CellFaces) -> Any:
-    return run(sys.executable, "-m", "quorate", "status", "-e", cell.url, "-o", "json")
+def quoracy_status(cell: CellFaces) -> Any:
+    return run(sys.executable, "-m", "quoracy", "status", "-e", cell.url, "-o", "json")
 
 
 def endpoints(said: Any) -> list[dict[str, Any]]:
@@ -320,7 +320,7 @@ def endpoints(said: Any) -> list[dict[str, Any]]:
 
 
 def test_status_shows_the_cell(cell: CellFaces) -> None:
-    said = quorate_status(cell)
+    said = quoracy_status(cell)
     assert said.code == 0, said
     nodes = endpoints(said)
     assert [node["endpoint"] for node in nodes] == [node.address for node in cell.nodes]

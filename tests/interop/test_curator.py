@@ -1,4 +1,4 @@
-"""Apache Curator's recipes, two clients against each other, on a real ZooKeeper and on Quorate.
+"""Apache Curator's recipes, two clients against each other, on a real ZooKeeper and on Quoracy.
 
 The programs in `java/` say what their clients saw; what they say is proven on the real one.
 """

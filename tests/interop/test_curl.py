@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.interop.conftest import program
-from tests.interop.programs import Done, QuorateServer, Running, run, running_quorate
+from tests.interop.programs import Done, QuoracyServer, Running, run, running_quoracy
 from tests.support.certificates import Authority
 
 HTTP1, HTTP2 = "--http1.1", "--http2-prior-knowledge"
@@ -67,16 +67,16 @@ def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def tls_server(ca: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorateServer]:
+def tls_server(ca: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuoracyServer]:
     pair = ca.server()
     flags = ["--tls-cert", str(pair.cert), "--tls-key", str(pair.key), "--tls-client-ca", str(ca.cert)]
-    with running_quorate(tmp_path_factory.mktemp("tls"), *flags) as running:
+    with running_quoracy(tmp_path_factory.mktemp("tls"), *flags) as running:
         yield running
 
 
 @pytest.fixture(params=["http/1.1", "h2c", "tls http/1.1", "tls h2"])
 def curl(
-    request: pytest.FixtureRequest, server: QuorateServer, tls_server: QuorateServer, ca: Authority
+    request: pytest.FixtureRequest, server: QuoracyServer, tls_server: QuoracyServer, ca: Authority
 ) -> Curl:
     version = HTTP1 if request.param.endswith("1.1") else HTTP2
     if request.param in ("http/1.1", "h2c"):
@@ -150,14 +150,14 @@ def test_web_pages_of_others_are_refused(curl: Curl) -> None:
     assert done.out == "403" or curl.may_give_up(done)
 
 
-def test_upgrade_to_http2_is_not_taken(server: QuorateServer) -> None:
+def test_upgrade_to_http2_is_not_taken(server: QuoracyServer) -> None:
     """curl's --http2 asks for h2c by an Upgrade header, which RFC 9113 dropped: it stays at 1.1."""
     curl = Curl(f"http://{server.address}", ("--http2",))
     assert curl("/version", "-o", "/dev/null", "-w", "%{http_version} %{http_code}").out == "1.1 200"
 
 
 @pytest.mark.parametrize("flags", [["--h1"], ["-m", "20"]], ids=["http/1.1", "http/2"])
-def test_h2load_has_no_failure(server: QuorateServer, flags: list[str], tmp_path: Path) -> None:
+def test_h2load_has_no_failure(server: QuoracyServer, flags: list[str], tmp_path: Path) -> None:
     body = tmp_path / "body"
     body.write_text(json.dumps({"key": b64(b"h2load"), "value": b64(b"x")}))
     done = run(
@@ -169,7 +169,7 @@ def test_h2load_has_no_failure(server: QuorateServer, flags: list[str], tmp_path
     assert "2000 2xx, 0 3xx, 0 4xx, 0 5xx" in done.out
 
 
-def test_h2load_calls_grpc(server: QuorateServer, tmp_path: Path) -> None:
+def test_h2load_calls_grpc(server: QuoracyServer, tmp_path: Path) -> None:
     body = tmp_path / "body"
     payload = b"\x0a\x06h2load\x12\x01y"  # a PutRequest
     body.write_bytes(b"\0" + len(payload).to_bytes(4, "big") + payload)

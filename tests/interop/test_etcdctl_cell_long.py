@@ -36,7 +36,7 @@ from tests.interop.test_etcdctl_upkeep import test_auth_is_off  # noqa: F401
 
 pytestmark = [
     pytest.mark.faults,
-    pytest.mark.skipif(not LONG, reason="two minutes; QUORATE_FAULTS=long runs it"),
+    pytest.mark.skipif(not LONG, reason="two minutes; QUORACY_FAULTS=long runs it"),
 ]
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.interop.programs import Etcdctl, QuorateServer, Running, running_quorate, until
+from tests.interop.programs import Etcdctl, QuoracyServer, Running, running_quoracy, until
 
 
 @pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorateServer]:
-    with running_quorate(tmp_path_factory.mktemp("elsewhere")) as running:
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuoracyServer]:
+    with running_quoracy(tmp_path_factory.mktemp("elsewhere")) as running:
         yield running
 
 
@@ -45,7 +45,7 @@ CHANGES = [
     ids=" ".join,
 )
 def test_watch_tells_what_etcd_tells(
-    etcdctl: Etcdctl, server: QuorateServer, etcd: int, flags: list[str]
+    etcdctl: Etcdctl, server: QuoracyServer, etcd: int, flags: list[str]
 ) -> None:
     said = []
     for port in (server.port, etcd):
@@ -67,7 +67,7 @@ def test_watch_tells_what_etcd_tells(
     assert said[0] == said[1]
 
 
-def test_watch_without_a_revision_sees_what_comes_next(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_watch_without_a_revision_sees_what_comes_next(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     with etcdctl.start(server.port, "watch", "next/", "--prefix") as watch:
         # Nothing says when it has begun, so the first change is made until it is seen.
         until(lambda: _put_and_heard(etcdctl, server, watch), "the watch to begin")
@@ -76,12 +76,12 @@ def test_watch_without_a_revision_sees_what_comes_next(etcdctl: Etcdctl, server:
         assert watch.line() == "2"
 
 
-def _put_and_heard(etcdctl: Etcdctl, server: QuorateServer, watch: Running) -> bool:
+def _put_and_heard(etcdctl: Etcdctl, server: QuoracyServer, watch: Running) -> bool:
     etcdctl.ok(server.port, "put", "next/a", "1")
     return not watch.is_silent
 
 
-def test_watch_in_json_has_the_revisions(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_watch_in_json_has_the_revisions(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     etcdctl.ok(server.port, "del", "json")
     start = next_revision(etcdctl, server.port)
     with etcdctl.start(
@@ -96,7 +96,7 @@ def test_watch_in_json_has_the_revisions(etcdctl: Etcdctl, server: QuorateServer
     assert [event.get("prev_kv", {}).get("mod_revision") for event in events] == [None, int(start)]
 
 
-def test_watch_of_a_compacted_revision_is_refused(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_watch_of_a_compacted_revision_is_refused(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     etcdctl.ok(server.port, "put", "compacted", "1")
     revision = next_revision(etcdctl, server.port)
     etcdctl.ok(server.port, "put", "compacted", "2")
@@ -107,7 +107,7 @@ def test_watch_of_a_compacted_revision_is_refused(etcdctl: Etcdctl, server: Quor
 
 
 def test_several_watches_on_one_stream_and_their_progress(
-    etcdctl: Etcdctl, server: QuorateServer
+    etcdctl: Etcdctl, server: QuoracyServer
 ) -> None:
     start = next_revision(etcdctl, server.port)
     with etcdctl.start(server.port, "watch", "-i") as watch:
@@ -123,11 +123,11 @@ def test_several_watches_on_one_stream_and_their_progress(
 # -- locks and elections
 
 
-def contenders(etcdctl: Etcdctl, server: QuorateServer, name: str) -> int:
+def contenders(etcdctl: Etcdctl, server: QuoracyServer, name: str) -> int:
     return len(etcdctl.ok(server.port, "get", f"{name}/", "--prefix", "--keys-only").split())
 
 
-def test_lock_goes_from_one_holder_to_the_next(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_lock_goes_from_one_holder_to_the_next(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     name = f"lock{etcdctl.version}"
     with etcdctl.start(server.port, "lock", name) as first:
         first_key = first.line()
@@ -142,7 +142,7 @@ def test_lock_goes_from_one_holder_to_the_next(etcdctl: Etcdctl, server: Quorate
 
 
 def test_lock_of_a_holder_that_died_is_freed_by_its_lease(
-    etcdctl: Etcdctl, server: QuorateServer
+    etcdctl: Etcdctl, server: QuoracyServer
 ) -> None:
     name = f"died{etcdctl.version}"
     with etcdctl.start(server.port, "lock", "--ttl", "1", name) as first:
@@ -154,7 +154,7 @@ def test_lock_of_a_holder_that_died_is_freed_by_its_lease(
             assert second.end()[0] == 0
 
 
-def test_command_runs_while_the_lock_is_held(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_command_runs_while_the_lock_is_held(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     name = f"command{etcdctl.version}"
     script = 'echo "$ETCD_LOCK_KEY $ETCD_LOCK_REV"'
     done = etcdctl(server.port, "lock", name, "--", "sh", "-c", script)
@@ -167,7 +167,7 @@ def test_command_runs_while_the_lock_is_held(etcdctl: Etcdctl, server: QuorateSe
 
 
 def test_election_has_one_leader_and_tells_those_who_listen(
-    etcdctl: Etcdctl, server: QuorateServer
+    etcdctl: Etcdctl, server: QuoracyServer
 ) -> None:
     name = f"election{etcdctl.version}"
     with etcdctl.start(server.port, "elect", name, "ada") as ada:
@@ -190,7 +190,7 @@ def test_election_has_one_leader_and_tells_those_who_listen(
 # -- leases
 
 
-def test_lease_is_kept_alive_until_it_is_revoked(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_lease_is_kept_alive_until_it_is_revoked(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     lease = etcdctl.ok(server.port, "lease", "grant", "2").split()[1]
     etcdctl.ok(server.port, "put", "kept", "x", "--lease", lease)
     with etcdctl.start(server.port, "lease", "keep-alive", lease) as keeper:
@@ -202,7 +202,7 @@ def test_lease_is_kept_alive_until_it_is_revoked(etcdctl: Etcdctl, server: Quora
     assert etcdctl.ok(server.port, "get", "kept") == ""
 
 
-def test_lapsed_lease_takes_its_keys_along(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_lapsed_lease_takes_its_keys_along(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     start = next_revision(etcdctl, server.port)
     lease = etcdctl.ok(server.port, "lease", "grant", "1").split()[1]
     etcdctl.ok(server.port, "put", "lapses", "x", "--lease", lease)
@@ -214,9 +214,9 @@ def test_lapsed_lease_takes_its_keys_along(etcdctl: Etcdctl, server: QuorateServ
 # -- mirrors
 
 
-@pytest.mark.parametrize("to_etcd", [False, True], ids=["to Quorate", "to etcd"])
+@pytest.mark.parametrize("to_etcd", [False, True], ids=["to Quoracy", "to etcd"])
 def test_mirror_copies_and_follows(
-    etcdctl: Etcdctl, server: QuorateServer, elsewhere: QuorateServer, etcd: int, to_etcd: bool
+    etcdctl: Etcdctl, server: QuoracyServer, elsewhere: QuoracyServer, etcd: int, to_etcd: bool
 ) -> None:
     goal = etcd if to_etcd else elsewhere.port
     prefix = f"mirror{etcdctl.version}/"

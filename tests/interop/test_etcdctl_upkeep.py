@@ -1,4 +1,4 @@
-"""etcdctl's commands for operators, on Quorate alone: backups, members, and what is not offered."""
+"""etcdctl's commands for operators, on Quoracy alone: backups, members, and what is not offered."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.faults.scale import LONG
-from tests.interop.programs import Etcdctl, QuorateServer, run, running_quorate
+from tests.interop.programs import Etcdctl, QuoracyServer, run, running_quoracy
 
 
 def test_snapshot_becomes_a_store_again(
-    etcdctl: Etcdctl, server: QuorateServer, tmp_path: Path
+    etcdctl: Etcdctl, server: QuoracyServer, tmp_path: Path
 ) -> None:
     etcdctl.ok(server.port, "put", "saved/a", "1")
     lease = etcdctl.ok(server.port, "lease", "grant", "1000").split()[1]
@@ -23,10 +23,10 @@ def test_snapshot_becomes_a_store_again(
     etcdctl.ok(server.port, "put", "saved/a", "later")
 
     (tmp_path / "new").mkdir()
-    restored = tmp_path / "new" / "quorate.db"
-    done = run(sys.executable, "-m", "quorate", "restore", backup, restored)
+    restored = tmp_path / "new" / "quoracy.db"
+    done = run(sys.executable, "-m", "quoracy", "restore", backup, restored)
     assert done.code == 0, done
-    with running_quorate(tmp_path / "new") as again:
+    with running_quoracy(tmp_path / "new") as again:
         assert etcdctl.ok(again.port, "get", "saved/", "--prefix").split() == [
             "saved/a", "1", "saved/b", "2"
         ]  # fmt: skip
@@ -35,7 +35,7 @@ def test_snapshot_becomes_a_store_again(
         )
 
 
-def test_cluster_has_one_member_which_leads(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_cluster_has_one_member_which_leads(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     listed = json.loads(etcdctl.ok(server.port, "member", "list", "-w", "json"))
     (member,) = listed["members"]
     assert member["clientURLs"] == [f"http://{server.address}"]
@@ -68,22 +68,22 @@ def test_cluster_has_one_member_which_leads(etcdctl: Etcdctl, server: QuorateSer
     ],
 )
 def test_what_is_not_offered_says_so(
-    etcdctl: Etcdctl, server: QuorateServer, command: str, said: str
+    etcdctl: Etcdctl, server: QuoracyServer, command: str, said: str
 ) -> None:
     done = etcdctl(server.port, *command.split(), stdin="secret\n")
     assert done.code == 1, done
     assert said in done.err
 
 
-def test_auth_is_off(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_auth_is_off(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     if etcdctl.version == "3.4":
         pytest.skip("etcdctl 3.4 has no `auth status`")
     assert "Authentication Status: false" in etcdctl.ok(server.port, "auth", "status")
 
 
-@pytest.mark.skipif(not LONG, reason="a minute each; QUORATE_FAULTS=long runs it")
+@pytest.mark.skipif(not LONG, reason="a minute each; QUORACY_FAULTS=long runs it")
 @pytest.mark.timeout(600)
-def test_etcdctl_finds_it_fast_enough(etcdctl: Etcdctl, server: QuorateServer) -> None:
+def test_etcdctl_finds_it_fast_enough(etcdctl: Etcdctl, server: QuoracyServer) -> None:
     for command in (["check", "perf", "--load", "s"], ["check", "datascale", "--load", "s"]):
         with etcdctl.start(server.port, *command) as check:
             code = check.process.wait(300)

@@ -12,9 +12,9 @@ from typing import Any
 import grpc
 import pytest
 
-from quorate.wire.etcd import election, lock, maintenance, rpc
-from quorate.wire.protobuf import Message
-from tests.interop.programs import QuorateServer, until
+from quoracy.wire.etcd import election, lock, maintenance, rpc
+from quoracy.wire.protobuf import Message
+from tests.interop.programs import QuoracyServer, until
 from tests.support.protos import official_class
 
 # The health stubs carry no types of their own.
@@ -69,13 +69,13 @@ def create_watch(**values: Any) -> Any:
 
 
 @pytest.fixture
-def client(server: QuorateServer) -> Iterator[Client]:
+def client(server: QuoracyServer) -> Iterator[Client]:
     with grpc.insecure_channel(server.address, options=_UNLIMITED) as channel:
         yield Client(channel)
 
 
 @pytest.fixture
-async def aio(server: QuorateServer) -> AsyncIterator[Client]:
+async def aio(server: QuoracyServer) -> AsyncIterator[Client]:
     async with grpc.aio.insecure_channel(server.address, options=_UNLIMITED) as channel:
         yield Client(channel)
 
@@ -272,7 +272,7 @@ async def test_one_watch_cancelled_leaves_the_others(aio: Client) -> None:
     stream.cancel()
 
 
-def test_client_that_never_reads_does_not_hold_up_others(server: QuorateServer) -> None:
+def test_client_that_never_reads_does_not_hold_up_others(server: QuoracyServer) -> None:
     before = server.rss_bytes
     options = [*_UNLIMITED, ("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
     with (
@@ -301,7 +301,7 @@ def test_client_that_never_reads_does_not_hold_up_others(server: QuorateServer) 
         unread.cancel()
 
 
-def test_keepalive_pings_are_answered_and_forgiven(server: QuorateServer) -> None:
+def test_keepalive_pings_are_answered_and_forgiven(server: QuoracyServer) -> None:
     options = [
         ("grpc.keepalive_time_ms", 50),
         ("grpc.keepalive_timeout_ms", 5_000),

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.hostile import Bystander
-from tests.interop.programs import WAIT_S_MAX, QuorateServer
+from tests.interop.programs import WAIT_S_MAX, QuoracyServer
 
 PUT = b"POST /v3/kv/put HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture(autouse=True)
-def unharmed(server: QuorateServer) -> Iterator[None]:
+def unharmed(server: QuoracyServer) -> Iterator[None]:
     with Bystander(server.port):
         before = server.rss_bytes
         yield
         assert server.rss_bytes - before < 64_000_000
 
 
-def said_to(server: QuorateServer, data: bytes) -> bytes:
+def said_to(server: QuoracyServer, data: bytes) -> bytes:
     """Say something, and hear what comes until the server hangs up."""
     heard = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S_MAX) as peer:
@@ -52,19 +52,19 @@ def said_to(server: QuorateServer, data: bytes) -> bytes:
         "two hosts", "many headers", "garbage", "tls", "nearly http/2",
     ],
 )  # fmt: skip
-def test_broken_requests_are_refused(server: QuorateServer, data: bytes, status: bytes) -> None:
+def test_broken_requests_are_refused(server: QuoracyServer, data: bytes, status: bytes) -> None:
     heard = said_to(server, data)
     # Who sends on after the answer may get a reset instead of it.
     assert heard.startswith(b"HTTP/1.1 " + status) or (status == b"431" and not heard), heard
 
 
-def test_chunks_without_end_are_refused(server: QuorateServer) -> None:
+def test_chunks_without_end_are_refused(server: QuoracyServer) -> None:
     chunk = b"10000\r\n" + bytes(65_536) + b"\r\n"
     heard = said_to(server, PUT + b"Transfer-Encoding: chunked\r\n\r\n" + chunk * 200)
     assert heard.startswith(b"HTTP/1.1 429") or heard == b"", heard[:200]
 
 
-def test_many_that_never_finish_their_request(server: QuorateServer) -> None:
+def test_many_that_never_finish_their_request(server: QuoracyServer) -> None:
     with contextlib.ExitStack() as stalled:
         for _ in range(200):
             peer = socket.create_connection(("127.0.0.1", server.port), timeout=WAIT_S_MAX)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.wire.etcd import rpc
-from quorate.wire.grpc import StatusCode
-from quorate.wire.http2.codes import ErrorCode, FrameType, Setting
+from quoracy.wire.etcd import rpc
+from quoracy.wire.grpc import StatusCode
+from quoracy.wire.http2.codes import ErrorCode, FrameType, Setting
 from tests.interop.hostile import Bystander, Peer, frame, grpc_message, window_update
-from tests.interop.programs import QuorateServer, until
+from tests.interop.programs import QuoracyServer, until
 
 MEMORY_BYTES_MAX = 64_000_000
 LOCK = "/v3lockpb.Lock/Lock"
@@ -20,7 +20,7 @@ RANGE = "/etcdserverpb.KV/Range"
 
 
 @pytest.fixture(autouse=True)
-def unharmed(server: QuorateServer) -> Iterator[None]:
+def unharmed(server: QuoracyServer) -> Iterator[None]:
     """Around every test: another client's writes and watch go on, and the server does not grow."""
     with Bystander(server.port):
         before = server.rss_bytes
@@ -28,7 +28,7 @@ def unharmed(server: QuorateServer) -> Iterator[None]:
         assert server.rss_bytes - before < MEMORY_BYTES_MAX
 
 
-def test_rapid_reset(server: QuorateServer) -> None:
+def test_rapid_reset(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         for stream in range(1, 40_001, 2):
             reset = frame(FrameType.RST_STREAM, stream=stream, payload=bytes(4))
@@ -37,7 +37,7 @@ def test_rapid_reset(server: QuorateServer) -> None:
         assert peer.ended_with() is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_continuation_flood(server: QuorateServer) -> None:
+def test_continuation_flood(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         peer.send(peer.request(LOCK, more=True))
         peer.flood(frame(FrameType.CONTINUATION, stream=1, payload=b"\0\x01a\x01b"), 100_000)
@@ -67,21 +67,21 @@ def test_continuation_flood(server: QuorateServer) -> None:
         "ping acks",
     ],
 )
-def test_flood_of_frames_that_do_no_work(server: QuorateServer, flood: bytes) -> None:
+def test_flood_of_frames_that_do_no_work(server: QuoracyServer, flood: bytes) -> None:
     with Peer(server.port) as peer:
         peer.send(peer.request(LOCK))
         peer.flood(flood * 100, 1_000)
         assert peer.ended_with() is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_peer_that_floods_and_does_not_read(server: QuorateServer) -> None:
+def test_peer_that_floods_and_does_not_read(server: QuoracyServer) -> None:
     ping = frame(FrameType.PING, payload=b"whatever")
     with Peer(server.port, reads=False) as peer:
         peer.flood(ping * 1_000, 1_000)
         until(lambda: not peer.send(ping), "the server to hang up")
 
 
-def test_hpack_bomb(server: QuorateServer) -> None:
+def test_hpack_bomb(server: QuoracyServer) -> None:
     """One large field put into the table, then named thousands of times by one byte each."""
     with Peer(server.port) as peer:
         field = _literal(b"x", b"y" * 4_000)
@@ -102,7 +102,7 @@ def _literal(name: bytes, value: bytes) -> bytes:
     return b"\x40" + bytes([len(name)]) + name + length + bytes([rest]) + value
 
 
-def test_broken_hpack(server: QuorateServer) -> None:
+def test_broken_hpack(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         peer.send(
             frame(FrameType.HEADERS, flags=0x4, stream=1, payload=b"\xff\xff\xff\xff\xff\xff\xff")
@@ -110,26 +110,26 @@ def test_broken_hpack(server: QuorateServer) -> None:
         assert peer.ended_with() is ErrorCode.COMPRESSION_ERROR
 
 
-def test_headers_of_a_megabyte(server: QuorateServer) -> None:
+def test_headers_of_a_megabyte(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         peer.send(peer.request(LOCK, more=True))
         peer.flood(frame(FrameType.CONTINUATION, stream=1, payload=_literal(b"x", b"y" * 8_000)), 128)
         assert peer.ended_with() is ErrorCode.ENHANCE_YOUR_CALM
 
 
-def test_window_of_the_connection_overflows(server: QuorateServer) -> None:
+def test_window_of_the_connection_overflows(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         peer.send(window_update(0, 2**31 - 1))
         assert peer.ended_with() is ErrorCode.FLOW_CONTROL_ERROR
 
 
-def test_window_of_a_stream_overflows(server: QuorateServer) -> None:
+def test_window_of_a_stream_overflows(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         peer.send(peer.request(LOCK) + window_update(1, 2**31 - 1))
         until(lambda: ErrorCode.FLOW_CONTROL_ERROR in peer.reset_codes(), "the stream to be reset")
 
 
-def test_garbage_without_end_on_a_stream_call(server: QuorateServer) -> None:
+def test_garbage_without_end_on_a_stream_call(server: QuoracyServer) -> None:
     """It ends as no message, or as more than the window, whichever is noticed first."""
     with Peer(server.port) as peer:
         peer.send(peer.request("/etcdserverpb.Watch/Watch"))
@@ -172,13 +172,13 @@ def test_garbage_without_end_on_a_stream_call(server: QuorateServer) -> None:
         "huge frame",
     ],
 )
-def test_broken_frames(server: QuorateServer, data: bytes, code: ErrorCode) -> None:
+def test_broken_frames(server: QuoracyServer, data: bytes, code: ErrorCode) -> None:
     with Peer(server.port) as peer:
         peer.send(data)
         assert peer.ended_with() is code
 
 
-def test_garbage_after_the_preface(server: QuorateServer) -> None:
+def test_garbage_after_the_preface(server: QuoracyServer) -> None:
     with Peer(server.port) as peer:
         peer.send(bytes(range(256)) * 1_000)
         assert peer.ended_with() in (ErrorCode.PROTOCOL_ERROR, ErrorCode.FRAME_SIZE_ERROR)
@@ -200,7 +200,7 @@ def test_garbage_after_the_preface(server: QuorateServer) -> None:
     ids=["4 GiB", "compressed, not said how", "bad flag", "no protobuf", "long varint", "cut off"],
 )
 def test_broken_messages_end_their_call_only(
-    server: QuorateServer, message: bytes, code: StatusCode
+    server: QuoracyServer, message: bytes, code: StatusCode
 ) -> None:
     with Peer(server.port) as peer:
         peer.send(peer.request(RANGE))
@@ -223,7 +223,7 @@ def _status(peer: Peer, stream: int) -> int | None:
     return None
 
 
-def test_zip_bomb(server: QuorateServer) -> None:
+def test_zip_bomb(server: QuoracyServer) -> None:
     bomb = gzip.compress(bytes(200_000_000), 9)
     with Peer(server.port) as peer:
         fields = peer.request(RANGE)[9:] + b"\0\x0dgrpc-encoding\x04gzip"
@@ -236,7 +236,7 @@ def test_zip_bomb(server: QuorateServer) -> None:
         assert _status(peer, 1) == StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_requests_that_never_end(server: QuorateServer) -> None:
+def test_requests_that_never_end(server: QuoracyServer) -> None:
     """Many large messages, each but for its last byte: 200 megabytes if all of them were kept."""
     part = b"\0" + (1_900_000).to_bytes(4, "big") + bytes(1_000_000)
     streams = range(1, 401, 2)
@@ -250,7 +250,7 @@ def test_requests_that_never_end(server: QuorateServer) -> None:
         assert _status(peer, streams[-1]) == StatusCode.RESOURCE_EXHAUSTED
 
 
-def fill(server: QuorateServer) -> None:
+def fill(server: QuoracyServer) -> None:
     """Ten megabytes to ask for."""
     with Peer(server.port) as peer:
         for number in range(10):
@@ -265,7 +265,7 @@ def fill(server: QuorateServer) -> None:
 
 
 @pytest.fixture(scope="module")
-def bulk(server: QuorateServer) -> None:
+def bulk(server: QuoracyServer) -> None:
     fill(server)
 
 
@@ -275,7 +275,7 @@ BULK = rpc.RangeRequest(key=b"bulk/", range_end=b"bulk0").encode()
 CALLS = range(1, 201, 2)
 
 
-def test_responses_that_nobody_takes(server: QuorateServer, bulk: None) -> None:
+def test_responses_that_nobody_takes(server: QuoracyServer, bulk: None) -> None:
     """A window of nothing, for ever: a gigabyte of answers is asked for and must not be made."""
     with Peer(server.port, settings={Setting.INITIAL_WINDOW_SIZE: 0}) as peer:
         for stream in CALLS:
@@ -287,7 +287,7 @@ def test_responses_that_nobody_takes(server: QuorateServer, bulk: None) -> None:
         until(lambda: _status(peer, CALLS[0]) == StatusCode.OK, "the first answer")
 
 
-def test_responses_that_are_not_read(server: QuorateServer, bulk: None) -> None:
+def test_responses_that_are_not_read(server: QuoracyServer, bulk: None) -> None:
     """All the window there is, and a socket nobody reads."""
     settings = {Setting.INITIAL_WINDOW_SIZE: 2**31 - 1}
     with Peer(server.port, settings=settings, reads=False) as peer:
@@ -296,7 +296,7 @@ def test_responses_that_are_not_read(server: QuorateServer, bulk: None) -> None:
         serve_others(server)
 
 
-def serve_others(server: QuorateServer) -> None:
+def serve_others(server: QuoracyServer) -> None:
     """Calls on another connection: when they are answered, what came before them was looked at."""
     with Peer(server.port) as peer:
         for stream in range(1, 101, 2):

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.wire.zookeeper.codes import Err, Op
-from tests.interop.programs import QuorateServer, running_quorate, until
+from quoracy.wire.zookeeper.codes import Err, Op
+from tests.interop.programs import QuoracyServer, running_quoracy, until
 from tests.interop.zookeeper_peers import Bystander, Peer, Reply
 from tests.support.zookeeper_frames import (
     MULTI_END,
@@ -35,20 +35,20 @@ GET_ROOT = request(7, Op.GET_DATA, get_body(b"/"))
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuorateServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[QuoracyServer]:
     flags = ["--listen-zookeeper", "127.0.0.1:0", "--zookeeper-4lw-commands-whitelist", "*"]
     flags += ["--engine", "memory:", "--zookeeper-tick-time", "500"]
-    with running_quorate(tmp_path_factory.mktemp("quorate"), *flags) as running:
+    with running_quoracy(tmp_path_factory.mktemp("quoracy"), *flags) as running:
         yield running
 
 
 @pytest.fixture
-def port(server: QuorateServer) -> int:
+def port(server: QuoracyServer) -> int:
     return server.zookeeper_port
 
 
 @pytest.fixture(autouse=True)
-def unharmed(server: QuorateServer, port: int) -> Iterator[None]:
+def unharmed(server: QuoracyServer, port: int) -> Iterator[None]:
     """Around every test: another client is served as always, and the server does not grow."""
     with Bystander(port):
         before = server.rss_bytes
@@ -135,7 +135,7 @@ def test_multi_without_an_end(port: int) -> None:
         assert peer.ask(Op.EXISTS, get_body(b"/multi")).err == Err.NO_NODE
 
 
-def test_multi_of_a_hundred_thousand_operations(server: QuorateServer, port: int) -> None:
+def test_multi_of_a_hundred_thousand_operations(server: QuoracyServer, port: int) -> None:
     check = multi_header(Op.CHECK) + text(b"/") + length(-1)
     with Peer(port) as peer:
         # A frame is too short for more: that is what stops the rest.
@@ -229,7 +229,7 @@ def test_connect_from_the_future(port: int, zxid: int) -> None:
         assert peer.read_all() == b""
 
 
-def test_many_sessions_that_nobody_waits_for(server: QuorateServer, port: int) -> None:
+def test_many_sessions_that_nobody_waits_for(server: QuoracyServer, port: int) -> None:
     for _ in range(300):
         with Peer(port, connect=False) as peer:
             peer.send(connect_frame())
@@ -240,7 +240,7 @@ def test_many_sessions_that_nobody_waits_for(server: QuorateServer, port: int) -
 # -- 9: watches ------------------------------------------------------------------------------
 
 
-def test_hundred_thousand_watches_of_one_client(server: QuorateServer, port: int) -> None:
+def test_hundred_thousand_watches_of_one_client(server: QuoracyServer, port: int) -> None:
     before = server.rss_bytes
     with Peer(port) as peer:
         for start in range(0, 100_000, 1000):
@@ -380,7 +380,7 @@ def test_auth_that_fails(port: int) -> None:
 # -- floods ----------------------------------------------------------------------------------
 
 
-def test_peer_that_asks_for_much_and_reads_nothing(server: QuorateServer, port: int) -> None:
+def test_peer_that_asks_for_much_and_reads_nothing(server: QuoracyServer, port: int) -> None:
     with Peer(port) as peer:
         assert peer.ask(Op.CREATE, create_body(b"/flood", bytes(1_000_000), flags=1)).err == Err.OK
         before = server.rss_bytes
@@ -389,7 +389,7 @@ def test_peer_that_asks_for_much_and_reads_nothing(server: QuorateServer, port: 
         assert server.rss_bytes - before < 32_000_000
 
 
-def test_peer_that_writes_and_reads_nothing(server: QuorateServer, port: int) -> None:
+def test_peer_that_writes_and_reads_nothing(server: QuoracyServer, port: int) -> None:
     with Peer(port) as peer:
         assert peer.ask(Op.CREATE, create_body(b"/flood2", flags=1)).err == Err.OK
         before = server.rss_bytes
@@ -398,7 +398,7 @@ def test_peer_that_writes_and_reads_nothing(server: QuorateServer, port: int) ->
         assert server.rss_bytes - before < MEMORY_BYTES_MAX
 
 
-def test_peer_that_watches_and_reads_nothing(server: QuorateServer, port: int) -> None:
+def test_peer_that_watches_and_reads_nothing(server: QuoracyServer, port: int) -> None:
     with Peer(port) as deaf, Peer(port) as loud:
         path = b"/" + b"l" * 2000
         assert loud.ask(Op.CREATE, create_body(path, flags=1)).err == Err.OK

@@ -1,4 +1,4 @@
-"""kazoo's ACLs and authentication on a real ZooKeeper and on Quorate: who may what."""
+"""kazoo's ACLs and authentication on a real ZooKeeper and on Quoracy: who may what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kazoo's client, call by call, on a real ZooKeeper and on Quorate."""
+"""kazoo's client, call by call, on a real ZooKeeper and on Quoracy."""
 
 from __future__ import annotations
 

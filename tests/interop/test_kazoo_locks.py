@@ -1,4 +1,4 @@
-"""kazoo's locks, semaphores, elections and barriers on a real ZooKeeper and on Quorate."""
+"""kazoo's locks, semaphores, elections and barriers on a real ZooKeeper and on Quoracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kazoo's counters, queues, parties, leases and caches on a real ZooKeeper and on Quorate."""
+"""kazoo's counters, queues, parties, leases and caches on a real ZooKeeper and on Quoracy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kazoo's sessions on a real ZooKeeper and on Quorate: lost connections, lost sessions, killed clients.
+"""kazoo's sessions on a real ZooKeeper and on Quoracy: lost connections, lost sessions, killed clients.
 
 A session's end is awaited as the deletion of what it held, never by the clock.
 """

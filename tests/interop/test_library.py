@@ -14,19 +14,19 @@ import httpx
 import pytest
 from kazoo.client import KazooClient
 
-import quorate
+import quoracy
 from tests.differential.etcd_server import etcd_35_program, etcd_binary, running_etcd
-from tests.interop.programs import Etcdctl, Running, etcdctls, running_quorate
+from tests.interop.programs import Etcdctl, Running, etcdctls, running_quoracy
 from tests.support.asking import eventually
 
 NAME = "interop/it"
 
 
-@pytest.fixture(params=["quorate", "etcd"])
+@pytest.fixture(params=["quoracy", "etcd"])
 def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """Our server and a real etcd."""
-    if request.param == "quorate":
-        with running_quorate(tmp_path) as server:
+    if request.param == "quoracy":
+        with running_quoracy(tmp_path) as server:
             yield server.port
         return
     program = etcd_35_program() or etcd_binary()
@@ -37,8 +37,8 @@ def port(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
 
 
 @pytest.fixture
-async def q(port: int) -> AsyncIterator[quorate.Connection]:
-    async with quorate.connect(f"etcd://127.0.0.1:{port}", identity="library") as q:
+async def q(port: int) -> AsyncIterator[quoracy.Connection]:
+    async with quoracy.connect(f"etcd://127.0.0.1:{port}", identity="library") as q:
         yield q
 
 
@@ -48,7 +48,7 @@ def etcdctl(request: pytest.FixtureRequest) -> Etcdctl:
     return found
 
 
-async def contenders(q: quorate.Connection, count: int) -> None:
+async def contenders(q: quoracy.Connection, count: int) -> None:
     async def so_many() -> bool:
         return len(await q.lock(NAME).contenders()) == count
 
@@ -56,7 +56,7 @@ async def contenders(q: quorate.Connection, count: int) -> None:
 
 
 async def test_library_and_etcdctl_lock_take_turns(
-    q: quorate.Connection, etcdctl: Etcdctl, port: int
+    q: quoracy.Connection, etcdctl: Etcdctl, port: int
 ) -> None:
     tokens: list[int] = []
     for _ in range(2):
@@ -83,7 +83,7 @@ async def test_library_and_etcdctl_lock_take_turns(
 
 
 async def test_library_and_etcdctl_stand_in_one_election(
-    q: quorate.Connection, etcdctl: Etcdctl, port: int
+    q: quoracy.Connection, etcdctl: Etcdctl, port: int
 ) -> None:
     election = q.election(NAME)
     with etcdctl.start(port, "elect", NAME, "theirs") as theirs:
@@ -108,7 +108,7 @@ async def test_library_and_etcdctl_stand_in_one_election(
         await term.resign()
 
 
-async def test_library_and_lock_service_wait_for_each_other(q: quorate.Connection, port: int) -> None:
+async def test_library_and_lock_service_wait_for_each_other(q: quoracy.Connection, port: int) -> None:
     name = base64.b64encode(NAME.encode()).decode()
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
         async with q.lock(NAME) as held:
@@ -127,7 +127,7 @@ async def test_library_and_lock_service_wait_for_each_other(q: quorate.Connectio
 
 
 async def test_kazoo_and_the_library_share_a_server(tmp_path: Path) -> None:
-    with running_quorate(tmp_path, "--listen-zookeeper", "127.0.0.1:0") as server:
+    with running_quoracy(tmp_path, "--listen-zookeeper", "127.0.0.1:0") as server:
         hosts = f"127.0.0.1:{server.zookeeper_port}"
         holder = Path(__file__).with_name("kazoo_holder.py")
         inside = {"kazoo": 0, "library": 0}
@@ -151,7 +151,7 @@ async def test_kazoo_and_the_library_share_a_server(tmp_path: Path) -> None:
 
         async def cycle_library(stop: asyncio.Event, url: str) -> int:
             done = 0
-            async with quorate.connect(url) as q:
+            async with quoracy.connect(url) as q:
                 while not stop.is_set():
                     async with q.lock("it") as held:
                         inside["library"] += 1
@@ -165,10 +165,10 @@ async def test_kazoo_and_the_library_share_a_server(tmp_path: Path) -> None:
         stop = asyncio.Event()
         with Running([sys.executable, str(holder), hosts, "10", "lock", "/held"]) as held:
             assert "holds" in await asyncio.to_thread(held.line)
-            url = f"quorate://{server.address}"
+            url = f"quoracy://{server.address}"
             ours = [asyncio.create_task(cycle_library(stop, url)) for _ in range(3)]
             theirs = asyncio.create_task(asyncio.to_thread(cycle_kazoo, stop))
-            async with quorate.connect(url) as q:
+            async with quoracy.connect(url) as q:
                 async with q.lock("held"):  # another name space: what kazoo holds is not in the way
                     pass
                 for _ in range(100):

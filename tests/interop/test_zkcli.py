@@ -1,4 +1,4 @@
-"""ZooKeeper's command line client: the same commands to Quorate and to a real ZooKeeper, compared.
+"""ZooKeeper's command line client: the same commands to Quoracy and to a real ZooKeeper, compared.
 
 Both servers are new and get the same script on standard input, one Java machine for each.  What no two
 servers agree on (times, ids of sessions, ports) is replaced by a word; transaction ids by their rank,
@@ -321,7 +321,7 @@ def _plain(text: str, zookeeper: ZooKeeper) -> str:
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ZooKeeper, ZooKeeper]]:
     with (
-        running_side("quorate", tmp_path_factory.mktemp("quorate")) as ours,
+        running_side("quoracy", tmp_path_factory.mktemp("quoracy")) as ours,
         running_side("real", tmp_path_factory.mktemp("real")) as theirs,
     ):
         yield ours, theirs
@@ -334,7 +334,7 @@ def test_every_command_does_what_it_does_with_zookeeper(sides: tuple[ZooKeeper, 
     assert len(theirs.answers) == len(commands), theirs.answers[-3:]
     assert len(ours.answers) == len(commands), ours.answers[-3:]
     different = [
-        f"{command}\n--- quorate\n{mine}--- zookeeper\n{its}"
+        f"{command}\n--- quoracy\n{mine}--- zookeeper\n{its}"
         for command, mine, its in zip(commands, ours.answers, theirs.answers, strict=True)
         if mine != its
     ]

@@ -1,4 +1,4 @@
-"""ZooKeeper's C client, as a library and as its command line, on a real ZooKeeper and on Quorate."""
+"""ZooKeeper's C client, as a library and as its command line, on a real ZooKeeper and on Quoracy."""
 
 from __future__ import annotations
 

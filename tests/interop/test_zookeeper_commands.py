@@ -1,4 +1,4 @@
-"""What a server says about itself, in ZooKeeper's words: a real one and Quorate asked the same.
+"""What a server says about itself, in ZooKeeper's words: a real one and Quoracy asked the same.
 
 Values differ, of course.  What must not differ is what a script or a monitor looks for: the lines and
 their form, the names in them, the keys of JSON, and how a refusal looks.
@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from quorate.faces.zookeeper.admin import COMMANDS
-from quorate.faces.zookeeper.four_letter import WORDS
-from tests.interop.programs import running_quorate
+from quoracy.faces.zookeeper.admin import COMMANDS
+from quoracy.faces.zookeeper.four_letter import WORDS
+from tests.interop.programs import running_quoracy
 from tests.support.ports import free_port
 from tests.support.zookeeper_server import running_zookeeper
 
@@ -75,7 +75,7 @@ class Asked:
 
 @contextmanager
 def running_both(directory: Path, whitelist: str) -> Iterator[tuple[Asked, Asked]]:
-    """A real ZooKeeper and a Quorate that were told the same."""
+    """A real ZooKeeper and a Quoracy that were told the same."""
     with ExitStack() as running:
         admin_port = free_port()
         real = running.enter_context(
@@ -89,11 +89,11 @@ def running_both(directory: Path, whitelist: str) -> Iterator[tuple[Asked, Asked
                 },
             )
         )
-        (directory / "quorate").mkdir()
+        (directory / "quoracy").mkdir()
         ours_admin = free_port()
         ours = running.enter_context(
-            running_quorate(
-                directory / "quorate",
+            running_quoracy(
+                directory / "quoracy",
                 *("--listen-zookeeper", "127.0.0.1:0"),
                 *("--listen-zookeeper-admin", f"127.0.0.1:{ours_admin}"),
                 *("--zookeeper-4lw-commands-whitelist", whitelist),

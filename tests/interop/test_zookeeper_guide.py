@@ -1,4 +1,4 @@
-"""The examples of the README and of the guide to ZooKeeper's protocol, run against `quorate serve`."""
+"""The examples of the README and of the guide to ZooKeeper's protocol, run against `quoracy serve`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from quorate.faces.zookeeper.four_letter import WORDS
-from quorate.server.config import Address
-from quorate.server.sources import gather
-from tests.interop.programs import QuorateServer, run, running_quorate
+from quoracy.faces.zookeeper.four_letter import WORDS
+from quoracy.server.config import Address
+from quoracy.server.sources import gather
+from tests.interop.programs import QuoracyServer, run, running_quoracy
 from tests.interop.zookeeper_java import CURATOR_JARS, ZOOKEEPER_JARS, java_command
 from tests.test_docs import Block, blocks
 
@@ -23,9 +23,9 @@ BLOCKS = [*blocks(GUIDE), *blocks(ROOT / "README.md")]
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[QuorateServer]:
+def server(tmp_path: Path) -> Iterator[QuoracyServer]:
     """A new one for each example: they show what a new one answers."""
-    with running_quorate(tmp_path, "--listen-zookeeper", "127.0.0.1:0") as running:
+    with running_quoracy(tmp_path, "--listen-zookeeper", "127.0.0.1:0") as running:
         yield running
 
 
@@ -34,21 +34,21 @@ def of(language: str) -> list[Block]:
 
 
 @pytest.mark.parametrize("block", of("py"), ids=lambda block: block.name)
-def test_kazoo(block: Block, server: QuorateServer) -> None:
+def test_kazoo(block: Block, server: QuoracyServer) -> None:
     body = block.body.replace("127.0.0.1:2181", f"127.0.0.1:{server.zookeeper_port}")
     done = run(sys.executable, "-c", body)
     assert (done.code, done.out) == (0, block.below), done.err
 
 
 @pytest.mark.parametrize("block", of("java"), ids=lambda block: block.name)
-def test_curator(block: Block, server: QuorateServer, tmp_path: Path) -> None:
+def test_curator(block: Block, server: QuoracyServer, tmp_path: Path) -> None:
     source = tmp_path / "Leading.java"
     source.write_text(block.body.replace("127.0.0.1:2181", f"127.0.0.1:{server.zookeeper_port}"))
     done = run(*java_command(str(source), jars=CURATOR_JARS))
     assert (done.code, done.out) == (0, block.below), done.err
 
 
-def test_zkcli(server: QuorateServer) -> None:
+def test_zkcli(server: QuoracyServer) -> None:
     (block,) = (block for block in of("console") if "zkCli.sh" in block.body)
     shown = re.findall(r"^\$ zkCli\.sh -server 127\.0\.0\.1:2181 (.*)\n(.*)$", block.body, re.MULTILINE)
     assert len(shown) == 3
@@ -77,7 +77,7 @@ def test_digest_of_the_super_user_is_made_as_shown() -> None:
 
 def test_settings_in_the_guide_can_be_used(tmp_path: Path) -> None:
     (block,) = of("toml")
-    file = tmp_path / "quorate.toml"
+    file = tmp_path / "quoracy.toml"
     file.write_text(block.body)
     config = gather({}, {}, file=file).config()
     assert config.listen_zookeeper == Address("0.0.0.0", 2181)

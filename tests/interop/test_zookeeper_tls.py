@@ -1,6 +1,6 @@
 """ZooKeeper's clients over TLS, with and without certificates of their own.
 
-On Quorate alone: Debian's ZooKeeper lacks parts of Netty that its own secure port needs.
+On Quoracy alone: Debian's ZooKeeper lacks parts of Netty that its own secure port needs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 
-from tests.interop.programs import WAIT_S_MAX, run, running_quorate
+from tests.interop.programs import WAIT_S_MAX, run, running_quoracy
 from tests.interop.zookeeper_java import ZOOKEEPER_JARS, java_command
 from tests.support.certificates import Authority, Pair
 from tests.support.ports import free_port
@@ -28,8 +28,8 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def port(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """Of a server that wants to see a certificate of its clients."""
     port, pair = free_port(), authority.server()
-    with running_quorate(
-        tmp_path_factory.mktemp("quorate"),
+    with running_quoracy(
+        tmp_path_factory.mktemp("quoracy"),
         *("--listen-zookeeper", "off", "--listen-zookeeper-tls", f"127.0.0.1:{port}"),
         *("--tls-cert", str(pair.cert), "--tls-key", str(pair.key)),
         *("--tls-client-ca", str(authority.cert)),

@@ -9,7 +9,7 @@ import struct
 import threading
 from typing import NamedTuple, Self
 
-from quorate.wire.zookeeper.codes import Err, EventType, Op
+from quoracy.wire.zookeeper.codes import Err, EventType, Op
 from tests.interop.programs import WAIT_S_MAX
 from tests.support.zookeeper_frames import connect_frame, create_body, get_body, request, set_body
 

@@ -1,4 +1,4 @@
-"""The two servers that ZooKeeper's clients are tried on: a real ZooKeeper, and Quorate.
+"""The two servers that ZooKeeper's clients are tried on: a real ZooKeeper, and Quoracy.
 
 A test that passes on both proves the client's promise, and that the test asks for no more than
 ZooKeeper itself gives.
@@ -17,7 +17,7 @@ from typing import Self
 import pytest
 
 from tests.faults.scale import LONG
-from tests.interop.programs import WAIT_S_MAX, running_quorate
+from tests.interop.programs import WAIT_S_MAX, running_quoracy
 from tests.support.tcp_proxy import TcpProxy
 from tests.support.zookeeper_server import digest_id, running_zookeeper
 
@@ -31,7 +31,7 @@ _TICK_MS = 250
 _TIMEOUT_MS_MAX = 60_000
 _CONTAINER_CHECK_MS = 200
 
-_QUORATE_FLAGS = (
+_QUORACY_FLAGS = (
     *("--listen-zookeeper", "127.0.0.1:0"),
     *("--zookeeper-tick-time", str(_TICK_MS)),
     *("--zookeeper-max-session-timeout", str(_TIMEOUT_MS_MAX)),
@@ -43,7 +43,7 @@ _QUORATE_FLAGS = (
 
 # For tests that wait for sessions to end: on the real one, too, where time is no object.
 takes_long = pytest.mark.parametrize(
-    "zookeeper", ["real", "quorate"] if LONG else ["quorate"], indirect=True
+    "zookeeper", ["real", "quoracy"] if LONG else ["quoracy"], indirect=True
 )
 
 
@@ -61,7 +61,7 @@ class ZooKeeper:
 
 @contextmanager
 def running_side(name: str, directory: Path) -> Iterator[ZooKeeper]:
-    """A new server without any node: "real" or "quorate"."""
+    """A new server without any node: "real" or "quoracy"."""
     super_digest = digest_id("super", SUPER_PASSWORD)
     if name == "real":
         with running_zookeeper(
@@ -72,10 +72,10 @@ def running_side(name: str, directory: Path) -> Iterator[ZooKeeper]:
         ) as zookeeper:
             yield ZooKeeper(name, zookeeper.port)
     else:
-        with running_quorate(
-            directory, *_QUORATE_FLAGS, environ={"QUORATE_ZOOKEEPER_SUPER_DIGEST": super_digest}
-        ) as quorate:
-            yield ZooKeeper(name, quorate.zookeeper_port)
+        with running_quoracy(
+            directory, *_QUORACY_FLAGS, environ={"QUORACY_ZOOKEEPER_SUPER_DIGEST": super_digest}
+        ) as quoracy:
+            yield ZooKeeper(name, quoracy.zookeeper_port)
 
 
 class CutProxy:

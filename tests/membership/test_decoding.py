@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate.errors import ProtocolError
-from quorate.membership.detectors.counter_values import unpacked
-from quorate.membership.elections.messages import terms_codec
-from quorate.membership.gossip.messages import decode as decode_gossip
-from quorate.membership.runtime.control import Asker
-from quorate.membership.runtime.views import decode_meta
-from quorate.membership.swim.messages import decode_packet, decode_stream
+from quoracy.errors import ProtocolError
+from quoracy.membership.detectors.counter_values import unpacked
+from quoracy.membership.elections.messages import terms_codec
+from quoracy.membership.gossip.messages import decode as decode_gossip
+from quoracy.membership.runtime.control import Asker
+from quoracy.membership.runtime.views import decode_meta
+from quoracy.membership.swim.messages import decode_packet, decode_stream
 
 _DEEP = b"\x91" * 5_000 + b"\xc0"
 # An Ack is [2, seq]; one with more fields is read by skipping what is not known.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from quorate.errors import (
+from quoracy.errors import (
     Compacted,
     DuplicateKey,
     FutureRevision,
@@ -17,11 +17,11 @@ from quorate.errors import (
     KeyNotFound,
     LeaseExists,
     LeaseNotFound,
-    QuorateError,
+    QuoracyError,
     TooLarge,
 )
-from quorate.store.digest import Digest
-from quorate.store.model import (
+from quoracy.store.digest import Digest
+from quoracy.store.model import (
     Compare,
     CompareTarget,
     Delete,
@@ -52,7 +52,7 @@ Contents = dict[bytes, KeyValue]
 class Refused(Exception):
     """The request must be refused with one of these errors, and change nothing."""
 
-    def __init__(self, *kinds: type[QuorateError]) -> None:
+    def __init__(self, *kinds: type[QuoracyError]) -> None:
         super().__init__(", ".join(kind.__name__ for kind in kinds))
         self.kinds = kinds
 
@@ -196,7 +196,7 @@ class NaiveStore:
             if isinstance(op, Txn):
                 self._check_size(op, ops_max - longest)
 
-    def _wrong_now(self, op: Op) -> Iterator[type[QuorateError]]:
+    def _wrong_now(self, op: Op) -> Iterator[type[QuoracyError]]:
         """Why the store, as it is, cannot carry out the operation."""
         if isinstance(op, Range) and op.at is not None:
             if op.at > self.revision:

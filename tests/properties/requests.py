@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 from msgspec.structs import replace
 
-from quorate.store.model import (
+from quoracy.store.model import (
     Compare,
     CompareTarget,
     Delete,

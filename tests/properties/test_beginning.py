@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.client.beginning import _Deleting
-from quorate.client.prepared import PreparedTxn
-from quorate.client.translate import txn_payload
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.state import State
-from quorate.engines.opening import open_embedded
-from quorate.errors import Rejected
-from quorate.store.model import Compare, Delete, KeyRange, LeaseId, Range, Txn, TxnResult
-from quorate.store.rules import Limits, check_in_full, is_plain
+from quoracy.client.beginning import _Deleting
+from quoracy.client.prepared import PreparedTxn
+from quoracy.client.translate import txn_payload
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.leases import LeaseTable
+from quoracy.engines.embedded.state import State
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Rejected
+from quoracy.store.model import Compare, Delete, KeyRange, LeaseId, Range, Txn, TxnResult
+from quoracy.store.rules import Limits, check_in_full, is_plain
 from tests.properties.requests import LEASES, at_revision, txns
 
 _LIMITS = Limits(txn_ops_max=4, key_bytes_max=3, request_bytes_max=120)

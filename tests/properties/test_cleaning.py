@@ -14,13 +14,13 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.journal import Journal
-from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.state import State
-from quorate.engines.embedded.sweeping import Unswept
-from quorate.engines.embedded.versions import VersionName, names_of
-from quorate.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.embedded.leases import LeaseTable
+from quoracy.engines.embedded.state import State
+from quoracy.engines.embedded.sweeping import Unswept
+from quoracy.engines.embedded.versions import VersionName, names_of
+from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 
 EVERYTHING = Range(KeyRange.everything())
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.wire.http2 import (
+from quoracy.wire.http2 import (
     Connection,
     ConnectionEnded,
     DataReceived,
@@ -20,7 +20,7 @@ from quorate.wire.http2 import (
     TrailersReceived,
     encode_headers,
 )
-from quorate.wire.http2.codes import PREFACE, FrameType, Setting
+from quoracy.wire.http2.codes import PREFACE, FrameType, Setting
 from tests.unit.wire.http2.peer import (
     END_STREAM,
     REQUEST,

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from quorate.wire.http2 import (
+from quoracy.wire.http2 import (
     Connection,
     ConnectionEnded,
     DataReceived,

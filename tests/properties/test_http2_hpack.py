@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from quorate.wire.http2 import Http2Limits, encode_headers, huffman
-from quorate.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
-from quorate.wire.http2.hpack_constants import CODE_LENGTHS, STATIC_TABLE, TABLE_BYTES
+from quoracy.wire.http2 import Http2Limits, encode_headers, huffman
+from quoracy.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
+from quoracy.wire.http2.hpack_constants import CODE_LENGTHS, STATIC_TABLE, TABLE_BYTES
 
 Pair = tuple[bytes, bytes]
 

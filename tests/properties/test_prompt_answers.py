@@ -9,16 +9,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.opening import open_embedded
-from quorate.errors import QuorateError
-from quorate.faces.etcd.faults import status_of
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.methods import Unary, WithMetadata
-from quorate.faces.etcd.services import etcd_methods
-from quorate.store.model import LeaseId
-from quorate.wire.etcd import rpc
-from quorate.wire.grpc import GrpcError, StatusCode
-from quorate.wire.protobuf import Message
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import QuoracyError
+from quoracy.faces.etcd.faults import status_of
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.methods import Unary, WithMetadata
+from quoracy.faces.etcd.services import etcd_methods
+from quoracy.store.model import LeaseId
+from quoracy.wire.etcd import rpc
+from quoracy.wire.grpc import GrpcError, StatusCode
+from quoracy.wire.protobuf import Message
 
 _IDENTITY = Identity(cluster_id=2**64 - 1, member_id=7)
 
@@ -100,7 +100,7 @@ async def _handled(method: Any, request: Message) -> _Outcome:
     assert isinstance(method, Unary)
     try:
         response = await method.handle(request)
-    except QuorateError as error:
+    except QuoracyError as error:
         return _status(error)
     assert not isinstance(response, WithMetadata)
     encoded: bytes = response.encode()
@@ -120,12 +120,12 @@ async def _prompt(method: Any, request: Message) -> _Outcome:
     try:
         if method.prompt(request, on_done, None):
             return await done
-    except QuorateError as error:
+    except QuoracyError as error:
         return _status(error)
     refused = await _handled(method, request)
     assert isinstance(refused, tuple)
     return refused
 
 
-def _status(error: QuorateError) -> tuple[StatusCode, str]:
+def _status(error: QuoracyError) -> tuple[StatusCode, str]:
     return (error.code, error.message) if isinstance(error, GrpcError) else status_of(error)

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.wire.etcd import kv, rpc
-from quorate.wire.protobuf import Message
+from quoracy.errors import ProtocolError
+from quoracy.wire.etcd import kv, rpc
+from quoracy.wire.protobuf import Message
 from tests.support.protos import (
     ALL,
     messages,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.client import translate
-from quorate.client.quick import put_revision, range_result, txn_result, watch_events
-from quorate.client.translate import events_of
-from quorate.errors import ProtocolError
-from quorate.wire.etcd import kv, rpc
+from quoracy.client import translate
+from quoracy.client.quick import put_revision, range_result, txn_result, watch_events
+from quoracy.client.translate import events_of
+from quoracy.errors import ProtocolError
+from quoracy.wire.etcd import kv, rpc
 
 _NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)
 _HEADERS = st.builds(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.client.translate import txn_payload
-from quorate.errors import ProtocolError
-from quorate.faces.etcd import translate
-from quorate.faces.etcd.quick import answer_of, txn_of
-from quorate.store.contention import joining_if_free
-from quorate.store.model import (
+from quoracy.client.translate import txn_payload
+from quoracy.errors import ProtocolError
+from quoracy.faces.etcd import translate
+from quoracy.faces.etcd.quick import answer_of, txn_of
+from quoracy.store.contention import joining_if_free
+from quoracy.store.model import (
     Compare,
     Delete,
     DeleteResult,
@@ -21,8 +21,8 @@ from quorate.store.model import (
     Txn,
     TxnResult,
 )
-from quorate.wire.etcd import rpc
-from quorate.wire.grpc import GrpcError
+from quoracy.wire.etcd import rpc
+from quoracy.wire.grpc import GrpcError
 
 _OPS_MAX = 4
 _KEYS = st.binary(max_size=200)

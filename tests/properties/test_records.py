@@ -8,8 +8,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quorate.engines.embedded.records import Record, SortedRecords
-from quorate.store.model import KeyRange
+from quoracy.engines.embedded.records import Record, SortedRecords
+from quoracy.store.model import KeyRange
 
 CHUNK_MAX = 16
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from quorate.errors import DuplicateKey
-from quorate.store.digest import Digest
-from quorate.store.model import KeyRange, KeyValue, Op, Put, Range, Txn
-from quorate.store.rules import Limits, check_txn, writes
+from quoracy.errors import DuplicateKey
+from quoracy.store.digest import Digest
+from quoracy.store.model import KeyRange, KeyValue, Op, Put, Range, Txn
+from quoracy.store.rules import Limits, check_txn, writes
 from tests.properties.naive import is_written_twice
 from tests.properties.requests import KEYS, deletes, key_ranges
 

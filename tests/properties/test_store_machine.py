@@ -20,10 +20,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quorate.clock import ManualClock
-from quorate.errors import Compacted, QuorateError, StoreClosed
-from quorate.store.api import PutOptions, RangeOptions, Store, WatchStream
-from quorate.store.model import (
+from quoracy.clock import ManualClock
+from quoracy.errors import Compacted, QuoracyError, StoreClosed
+from quoracy.store.api import PutOptions, RangeOptions, Store, WatchStream
+from quoracy.store.model import (
     Delete,
     Event,
     KeyRange,
@@ -37,7 +37,7 @@ from quorate.store.model import (
     Txn,
     WatchBatch,
 )
-from quorate.store.rules import Limits
+from quoracy.store.rules import Limits
 from tests.properties.naive import NaiveStore, Refused
 from tests.properties.requests import (
     KEYS,
@@ -107,7 +107,7 @@ class _StoreMachine(RuleBasedStateMachine):
         self.clock = ManualClock()
         self.watches: list[_Watch] = []
         self._loop = asyncio.new_event_loop()
-        self._directory = Path(tempfile.mkdtemp(prefix="quorate-machine-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="quoracy-machine-"))
         self._engine: Engine = Engines(self._directory).get(self.engine_name)
         self._open: AsyncExitStack
         self.store: Store
@@ -419,7 +419,7 @@ class _StoreMachine(RuleBasedStateMachine):
         except Refused as refused:
             try:
                 got = self.run(asked)
-            except QuorateError as error:
+            except QuoracyError as error:
                 assert type(error) in refused.kinds, f"{error!r} instead of {refused}"
                 return
             raise AssertionError(f"{got} instead of {refused}") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.wire.http2 import (
+from quoracy.wire.http2 import (
     Connection,
     DataReceived,
     HeadersReceived,

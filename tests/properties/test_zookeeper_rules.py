@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.faces.zookeeper.acl import Identity
-from quorate.faces.zookeeper.commits import Outcome
-from quorate.faces.zookeeper.replica import Replica
-from quorate.faces.zookeeper.watches import WatchKind
-from quorate.store.api import Store
+from quoracy.faces.zookeeper.acl import Identity
+from quoracy.faces.zookeeper.commits import Outcome
+from quoracy.faces.zookeeper.replica import Replica
+from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.store.api import Store
 from tests.properties.zookeeper_requests import PATHS, examples, requests
 from tests.support.zookeeper_core import (
     Client,

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import LeaseNotFound
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.watches import WatchKind
-from quorate.store.model import Compare, Put, Txn
-from quorate.wire.zookeeper.requests import CloseSession
+from quoracy.errors import LeaseNotFound
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.store.model import Compare, Put, Txn
+from quoracy.wire.zookeeper.requests import CloseSession
 from tests.properties.zookeeper_requests import PATHS, examples, requests
 from tests.support.zookeeper_core import (
     Client,

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.commits import Outcome
-from quorate.store.api import Store
-from quorate.wire.zookeeper.requests import Delete, Multi, SetData
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.commits import Outcome
+from quoracy.store.api import Store
+from quoracy.wire.zookeeper.requests import Delete, Multi, SetData
 from tests.properties.zookeeper_requests import examples
 from tests.support.zookeeper_core import (
     Client,

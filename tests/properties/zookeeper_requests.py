@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from quorate.wire.zookeeper.codes import Op
-from quorate.wire.zookeeper.requests import Acl, Check, Create, Delete, Multi, SetAcl, SetData
+from quoracy.wire.zookeeper.codes import Op
+from quoracy.wire.zookeeper.requests import Acl, Check, Create, Delete, Multi, SetAcl, SetData
 
 __all__ = ["PATHS", "examples", "requests"]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.connection import Connection
-from quorate.clock import ManualClock
+from quoracy.client.connection import Connection
+from quoracy.clock import ManualClock
 from tests.support.places import PLACES, Place, open_place
 
 

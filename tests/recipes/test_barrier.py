@@ -9,12 +9,12 @@ from typing import Any, Self, cast
 
 import pytest
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.barrier import Barrier
-from quorate.clock import ManualClock
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import Keys, WatchBatch
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.barrier import Barrier
+from quoracy.clock import ManualClock
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import Keys, WatchBatch
 from tests.support.asking import eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
@@ -42,7 +42,7 @@ class Away(Meddling):
     async def _refuse(self, _: object) -> None:
         if self._gone.is_set():
             self.refused += 1
-            raise quorate.Unavailable("no way to the store.")
+            raise quoracy.Unavailable("no way to the store.")
 
 
 class _Cut:
@@ -91,9 +91,9 @@ async def test_lowered_barrier_lets_everyone_pass_and_a_raised_one_nobody(place:
         assert await gates[0].raise_()
         assert await gates[1].is_raised()
         waiting = [asyncio.create_task(gate.wait()) for gate in gates]
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await gates[2].wait(timeout=0.05)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await gates[2].wait(timeout=0)
         assert not any(task.done() for task in waiting)
         assert await gates[2].lower()
@@ -113,7 +113,7 @@ async def test_who_waits_passes_also_if_it_is_raised_again_at_once(place: Place)
         gate = Barrier(one, "gate")
         await gate.raise_()
         waiting = asyncio.create_task(Barrier(other, "gate").wait())
-        with pytest.raises(quorate.TimedOut):  # by then the other has read, too
+        with pytest.raises(quoracy.TimedOut):  # by then the other has read, too
             await Barrier(other, "gate").wait(timeout=0.05)
         await gate.lower()
         await gate.raise_()
@@ -126,7 +126,7 @@ async def test_barrier_raised_while_alive_falls_with_the_session(place: Place) -
         async with place.connect() as one:
             assert await Barrier(one, "gate").raise_(while_alive=True)
             waiting = asyncio.create_task(Barrier(other, "gate").wait())
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await Barrier(other, "gate").wait(timeout=0.02)
         async with asyncio.timeout(20):
             await waiting
@@ -138,7 +138,7 @@ async def test_barrier_raised_while_alive_falls_with_the_session(place: Place) -
 async def test_raising_while_alive_in_a_dead_session_raises_session_lost(place: Place) -> None:
     async with place.connect() as q:
         await place.store.revoke((await q.session()).id)
-        with pytest.raises(quorate.SessionLost, match="not raised"):
+        with pytest.raises(quoracy.SessionLost, match="not raised"):
             await Barrier(q, "gate").raise_(while_alive=True)
         assert not await Barrier(q, "gate").is_raised()
 
@@ -149,7 +149,7 @@ async def test_cancelled_wait_leaves_nothing(place: Place) -> None:
         await gate.raise_()
 
         async def wait() -> None:
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await gate.wait(timeout=0.01)
 
         async for _ in cancelled_everywhere(wait):
@@ -166,7 +166,7 @@ async def test_wait_outlives_a_store_that_is_away_while_history_is_compacted(
     timed: Place, clock: ManualClock
 ) -> None:
     away = Away(timed.store)
-    async with quorate.connect(away.as_store, clock=clock, namespace=timed.namespace) as q:
+    async with quoracy.connect(away.as_store, clock=clock, namespace=timed.namespace) as q:
         gate = Barrier(q, "gate")
         await gate.raise_()
         waiting = asyncio.create_task(gate.wait(timeout=60))
@@ -188,7 +188,7 @@ async def test_wait_goes_on_where_it_was_when_the_store_is_back(
     timed: Place, clock: ManualClock
 ) -> None:
     away = Away(timed.store)
-    async with quorate.connect(away.as_store, clock=clock, namespace=timed.namespace) as q:
+    async with quoracy.connect(away.as_store, clock=clock, namespace=timed.namespace) as q:
         gate = Barrier(q, "gate")
         await gate.raise_()
         waiting = asyncio.create_task(gate.wait(timeout=60))
@@ -211,5 +211,5 @@ async def test_wait_ends_at_its_time_and_not_before(timed: Place, clock: ManualC
         await clock.advance(29.9)
         assert not waiting.done()
         await clock.advance(0.2)
-        with pytest.raises(quorate.TimedOut, match="30 s"):
+        with pytest.raises(quoracy.TimedOut, match="30 s"):
             await waiting

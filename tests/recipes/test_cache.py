@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client import mirror_keeper
-from quorate.client.recipes.cache import Cache, CacheBatch
-from quorate.clock import ManualClock
-from quorate.store.api import WatchStream
-from quorate.store.model import Compare, Delete, Op, Put, Txn
+import quoracy
+from quoracy.client import mirror_keeper
+from quoracy.client.recipes.cache import Cache, CacheBatch
+from quoracy.clock import ManualClock
+from quoracy.store.api import WatchStream
+from quoracy.store.model import Compare, Delete, Op, Put, Txn
 from tests.support.asking import contents, newest, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
@@ -56,7 +56,7 @@ async def fill(place: Place, count: int, value: bytes = b"v") -> None:
 
 
 async def test_everything_under_the_name_is_here_and_nothing_else(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     await fill(place, 250)
     await place.store.put(place.key("s"), b"not under it")
@@ -69,12 +69,12 @@ async def test_everything_under_the_name_is_here_and_nothing_else(
         assert cache.revision >= max(entry.kv.mod_revision for entry in cache.entries())
         with pytest.raises(KeyError, match="0250"):
             cache["0250"]
-    with pytest.raises(quorate.InvalidRequest, match="was left"):
+    with pytest.raises(quoracy.InvalidRequest, match="was left"):
         cache["0007"]
 
 
 async def test_own_write_is_here_after_waiting_for_its_revision(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     async with Cache(q, "s", str) as cache:
         for number in range(5):
@@ -84,12 +84,12 @@ async def test_own_write_is_here_after_waiting_for_its_revision(
         elsewhere = await place.store.put(place.key("t"), b"")
         await cache.wait_revision(elsewhere.revision, timeout=20)
         assert cache.revision >= elsewhere.revision
-        with pytest.raises(quorate.TimedOut, match=r"revision \d+ in the cache of s/"):
+        with pytest.raises(quoracy.TimedOut, match=r"revision \d+ in the cache of s/"):
             await cache.wait_revision(elsewhere.revision + 1000, timeout=0.02)
 
 
 async def test_one_batch_is_one_revision_with_what_was_before(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     store, (a, b) = place.store, (place.key("s/a"), place.key("s/b"))
     await store.put(a, b"1")
@@ -97,7 +97,7 @@ async def test_one_batch_is_one_revision_with_what_was_before(
         changes = cache.changes()
         both = await store.txn(Txn(then=(Put(a, b"2"), Put(b, b"1"))))
         await store.put(place.key("other"), b"")
-        gone = await store.delete(quorate.KeyRange.prefix(place.key("s/")))
+        gone = await store.delete(quoracy.KeyRange.prefix(place.key("s/")))
         async with aclosing(changes):
             first, second = await anext(changes), await anext(changes)
         assert (first.revision, told(first)) == (both.revision, [("a", "2", "1"), ("b", "1", None)])
@@ -127,7 +127,7 @@ async def test_pages_are_of_one_revision_while_others_write(place: Place) -> Non
         await asyncio.wait([writing])
 
 
-async def test_unreadable_value_is_kept_and_reported(place: Place, q: quorate.Connection) -> None:
+async def test_unreadable_value_is_kept_and_reported(place: Place, q: quoracy.Connection) -> None:
     store = place.store
     await store.put(place.key("s/good"), b'{"port": 80}')
     await store.put(place.key("s/bad"), b"what?")
@@ -137,9 +137,9 @@ async def test_unreadable_value_is_kept_and_reported(place: Place, q: quorate.Co
         entry = cache.entry("bad")
         assert entry is not None
         assert entry.kv.value == b"what?"
-        with pytest.raises(quorate.ValueUnreadable, match=r"s/bad.* is no Service"):
+        with pytest.raises(quoracy.ValueUnreadable, match=r"s/bad.* is no Service"):
             cache["bad"]
-        with pytest.raises(quorate.ValueUnreadable):
+        with pytest.raises(quoracy.ValueUnreadable):
             cache.get("bad", Service(0))
         await store.put(place.key("s/good"), b"[" * 100_000)
         done = await store.put(place.key("s/bad"), b'{"port": 81}')
@@ -166,12 +166,12 @@ async def test_whatever_a_type_of_the_program_raises_is_a_value_that_cannot_be_r
 # -- bounds ----------------------------------------------------------------------------------------
 
 
-async def test_more_than_it_may_hold_is_refused(place: Place, q: quorate.Connection) -> None:
+async def test_more_than_it_may_hold_is_refused(place: Place, q: quoracy.Connection) -> None:
     await fill(place, 30, b"0123456789")
-    with pytest.raises(quorate.TooLarge, match=r"number of keys in the cache of s/ is 30.*entries_max"):
+    with pytest.raises(quoracy.TooLarge, match=r"number of keys in the cache of s/ is 30.*entries_max"):
         async with Cache(q, "s/", bytes, entries_max=29):
             pass
-    with pytest.raises(quorate.TooLarge, match="bytes_max"):
+    with pytest.raises(quoracy.TooLarge, match="bytes_max"):
         async with Cache(q, "s/", bytes, bytes_max=300):
             pass
     small = Cache(q, "s/", bytes, bytes_max=1500)
@@ -183,9 +183,9 @@ async def test_more_than_it_may_hold_is_refused(place: Place, q: quorate.Connect
             fits = await place.store.put(place.key("s/0000"), b"y" * 400)
         await small.wait_revision(fits.revision, timeout=20)
         over = await place.store.put(place.key("s/0001"), b"x" * 400)
-        with pytest.raises(quorate.TooLarge, match=r"size of the cache of s/ in bytes.*bytes_max"):
+        with pytest.raises(quoracy.TooLarge, match=r"size of the cache of s/ in bytes.*bytes_max"):
             await small.wait_revision(over.revision + 1, timeout=20)
-    with pytest.raises(quorate.TooLarge):
+    with pytest.raises(quoracy.TooLarge):
         await small.__aenter__()
     await place.store.put(place.key("s/0001"), b"")
     async with small:
@@ -193,12 +193,12 @@ async def test_more_than_it_may_hold_is_refused(place: Place, q: quorate.Connect
     async with Cache(q, "s/", bytes, entries_max=30) as cache:
         changes = cache.changes()
         done = await place.store.put(place.key("s/one-more"), b"")
-        with pytest.raises(quorate.TooLarge):
+        with pytest.raises(quoracy.TooLarge):
             await cache.wait_revision(done.revision + 1, timeout=20)
         for read in (cache.items, lambda: cache["0000"], lambda: len(cache), cache.changes):
-            with pytest.raises(quorate.TooLarge):
+            with pytest.raises(quoracy.TooLarge):
                 read()
-        with pytest.raises(quorate.TooLarge):
+        with pytest.raises(quoracy.TooLarge):
             await anext(changes)
         assert cache.is_stale
 
@@ -244,9 +244,9 @@ async def test_what_changed_while_away_and_was_compacted_is_told_as_one_summary(
         for name in ("stays", "goes", "changes"):
             await store.put(place.key(f"s/{name}"), b"old")
         async with tcp_proxy(int(place.target.rpartition(":")[2])) as proxy:
-            url = f"quorate://127.0.0.1:{proxy.port}"
+            url = f"quoracy://127.0.0.1:{proxy.port}"
             async with (
-                quorate.connect(url, namespace=place.namespace, close_timeout=1) as q,
+                quoracy.connect(url, namespace=place.namespace, close_timeout=1) as q,
                 Cache(q, "s/", str, stale_after=0.5) as cache,
             ):
                 changes = cache.changes()
@@ -285,7 +285,7 @@ async def test_compaction_between_two_pages_begins_again(timed: Place) -> None:
             await timed.store.compact(done.revision)
 
     meddling.before_range = compact
-    async with quorate.connect(meddling.as_store, namespace=timed.namespace, clock=timed.clock) as q:
+    async with quoracy.connect(meddling.as_store, namespace=timed.namespace, clock=timed.clock) as q:
         async with Cache(q, "s/", str) as cache:
             assert (len(cache), cache["0000"]) == (250, "newer")
     assert [page is None for page in pages[:3]] == [True, False, True]
@@ -309,7 +309,7 @@ async def test_watch_that_hears_nothing_is_found_out(timed: Place, clock: Manual
     meddling = Meddling(timed.store)
     meddling.deaf = True
     await timed.store.put(timed.key("s/kept"), b"soon")
-    async with quorate.connect(
+    async with quoracy.connect(
         meddling.as_store, namespace=timed.namespace, clock=clock, session_ttl=1000
     ) as q:
         async with Cache(q, "s/", str, stale_after=9) as cache:
@@ -330,7 +330,7 @@ async def test_server_that_does_not_tell_progress_is_asked_instead(
 ) -> None:
     meddling = Meddling(timed.store)
     meddling.tells_progress = False
-    async with quorate.connect(
+    async with quoracy.connect(
         meddling.as_store, namespace=timed.namespace, clock=clock, session_ttl=1000
     ) as q:
         async with Cache(q, "s/", str, stale_after=9) as cache:
@@ -347,18 +347,18 @@ async def test_server_that_does_not_tell_progress_is_asked_instead(
 
 async def test_watch_that_is_refused_ends_the_cache_with_the_reason(timed: Place) -> None:
     meddling = Meddling(timed.store)
-    async with quorate.connect(meddling.as_store, namespace=timed.namespace, clock=timed.clock) as q:
+    async with quoracy.connect(meddling.as_store, namespace=timed.namespace, clock=timed.clock) as q:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(meddling, "watch", lambda *_, **__: refused_watch())
             async with Cache(q, "s/", str) as cache:
-                with pytest.raises(quorate.Rejected, match="not permitted"):
+                with pytest.raises(quoracy.Rejected, match="not permitted"):
                     await cache.wait_revision(10**9, timeout=20)
-                with pytest.raises(quorate.Rejected, match="not permitted"):
+                with pytest.raises(quoracy.Rejected, match="not permitted"):
                     cache.items()
 
 
 def refused_watch() -> WatchStream:
-    raise quorate.Rejected("not permitted")
+    raise quoracy.Rejected("not permitted")
 
 
 async def test_closed_connection_is_told_to_whoever_listens(timed: Place) -> None:
@@ -369,9 +369,9 @@ async def test_closed_connection_is_told_to_whoever_listens(timed: Place) -> Non
         waiting = asyncio.create_task(cache.wait_revision(10**9))
         await turns()
     for task in (listening, waiting):
-        with pytest.raises(quorate.StoreClosed):
+        with pytest.raises(quoracy.StoreClosed):
             await asyncio.wait_for(task, 20)
-    with pytest.raises(quorate.StoreClosed):
+    with pytest.raises(quoracy.StoreClosed):
         cache.items()
     await cache.__aexit__(None, None, None)
 
@@ -382,7 +382,7 @@ async def test_deletion_that_a_deaf_watch_missed_is_not_overlooked(
     meddling = Meddling(timed.store)
     meddling.deaf = True
     await timed.store.put(timed.key("s/gone"), b"soon")
-    async with quorate.connect(
+    async with quoracy.connect(
         meddling.as_store, namespace=timed.namespace, clock=clock, session_ttl=1000
     ) as q:
         async with Cache(q, "s/", str, stale_after=9) as cache:
@@ -403,7 +403,7 @@ async def test_store_that_went_back_is_read_again(
     meddling.deaf = True
     async with open_place("memory", tmp_path, clock) as restored:
         await restored.store.put(timed.key("s/0000"), b"v")
-        async with quorate.connect(
+        async with quoracy.connect(
             meddling.as_store, namespace=timed.namespace, clock=clock, session_ttl=1000
         ) as q:
             async with Cache(q, "s/", str, stale_after=9) as cache:
@@ -444,17 +444,17 @@ async def test_cancelled_anywhere_nothing_is_left(timed: Place) -> None:
 async def test_cache_is_entered_once_at_a_time(timed: Place) -> None:
     async with timed.connect() as q:
         cache = Cache(q, "s/", str)
-        with pytest.raises(quorate.InvalidRequest, match="not open"):
+        with pytest.raises(quoracy.InvalidRequest, match="not open"):
             cache.items()
         for _ in range(2):
             async with cache:
                 ended = cache.changes()
-                with pytest.raises(quorate.InvalidRequest, match="entered already"):
+                with pytest.raises(quoracy.InvalidRequest, match="entered already"):
                     await cache.__aenter__()
                 assert not cache.items()
             with pytest.raises(StopAsyncIteration):
                 await anext(ended)
-        with pytest.raises(quorate.InvalidRequest, match="no name"):
+        with pytest.raises(quoracy.InvalidRequest, match="no name"):
             Cache(q, "/", str)
 
 
@@ -478,7 +478,7 @@ def test_batches_lead_from_each_state_to_the_next(
     """Two readers, one of which reads only now and then, against the history of the store itself."""
 
     async def run() -> None:
-        async with quorate.connect("memory:") as q, Cache(q, "s/", str) as cache:
+        async with quoracy.connect("memory:") as q, Cache(q, "s/", str) as cache:
             states = {cache.revision: dict[str, str]()}
             eager, lazy = cache.changes(), cache.changes()
             views: list[dict[str, str]] = [{}, {}]
@@ -517,7 +517,7 @@ def test_batches_lead_from_each_state_to_the_next(
                     first, *rest = keys
                     ops = (Delete(first), *(Put(k, b"2") for k in rest))
                 result = await q.store.txn(Txn((Compare.missing(b"never"),), ops))
-                stored = await contents(q.store, quorate.KeyRange.prefix(b"s/"))
+                stored = await contents(q.store, quoracy.KeyRange.prefix(b"s/"))
                 states[result.revision] = {k[2:].decode(): v.decode() for k, v in stored.items()}
                 await cache.wait_revision(result.revision, timeout=5)
                 assert dict(cache.items()) == states[result.revision]

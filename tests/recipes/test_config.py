@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.recipes.config import Config, ConfigChange
-from quorate.store.model import KeyRange, Op, Put, Txn
+import quoracy
+from quoracy.client.recipes.config import Config, ConfigChange
+from quoracy.store.model import KeyRange, Op, Put, Txn
 from tests.support.asking import contents, newest, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -53,7 +53,7 @@ async def stored(place: Place, name: str = "app") -> dict[str, bytes]:
 
 
 async def test_defaults_are_of_the_type_and_what_is_set_is_of_one_revision(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     async with Config(q, "app", Settings) as config:
         assert config.value == Settings()
@@ -78,12 +78,12 @@ async def test_defaults_are_of_the_type_and_what_is_set_is_of_one_revision(
         assert await config.set(workers=8) >= revision  # nothing to write
         await config.wait_revision(await config.reset("greeting"), timeout=20)
         assert config.value.greeting == "hello"
-    with pytest.raises(quorate.InvalidRequest, match="was left"):
+    with pytest.raises(quoracy.InvalidRequest, match="was left"):
         _ = config.value
 
 
 async def test_last_good_value_is_kept_and_everyone_is_told(
-    place: Place, q: quorate.Connection, caplog: pytest.LogCaptureFixture
+    place: Place, q: quoracy.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Config(q, "app", Settings) as config:
         changes = config.changes()
@@ -105,7 +105,7 @@ async def test_last_good_value_is_kept_and_everyone_is_told(
         assert (await anext(changes)).error is None
 
 
-async def test_what_would_not_be_valid_is_not_written(place: Place, q: quorate.Connection) -> None:
+async def test_what_would_not_be_valid_is_not_written(place: Place, q: quoracy.Connection) -> None:
     config = Config(q, "app", Settings)
     for fields, why in (
         ({"workers": 0}, "Expected `int` >= 1"),
@@ -114,27 +114,27 @@ async def test_what_would_not_be_valid_is_not_written(place: Place, q: quorate.C
         ({"workers": 5, "colour": "red"}, "no field 'colour'. It has: workers, greeting"),
         ({"workers": object()}, "not JSON"),
     ):
-        with pytest.raises(quorate.InvalidRequest, match=why):
+        with pytest.raises(quoracy.InvalidRequest, match=why):
             await config.set(**fields)
     pair = Config(q, "pair", Pair)
-    with pytest.raises(quorate.InvalidRequest, match="2 is not twice 3"):
+    with pytest.raises(quoracy.InvalidRequest, match="2 is not twice 3"):
         await pair.set(once=3)
     await pair.set(once=3, twice=6)
-    with pytest.raises(quorate.InvalidRequest, match="not twice"):
+    with pytest.raises(quoracy.InvalidRequest, match="not twice"):
         await pair.reset("once")
     assert await stored(place, "pair") == {"once": b"3", "twice": b"6"}
     assert await stored(place) == {}
 
 
-async def test_what_is_broken_can_be_repaired(place: Place, q: quorate.Connection) -> None:
+async def test_what_is_broken_can_be_repaired(place: Place, q: quoracy.Connection) -> None:
     await place.store.put(place.key("app/workers"), b"broken")
     config = Config(q, "app", Settings)
-    with pytest.raises(quorate.ValueUnreadable, match="workers"):
+    with pytest.raises(quoracy.ValueUnreadable, match="workers"):
         async with config:
             pass
-    with pytest.raises(quorate.InvalidRequest, match="Nothing was written"):
+    with pytest.raises(quoracy.InvalidRequest, match="Nothing was written"):
         await config.set(greeting="hi")
-    with pytest.raises(quorate.ValueUnreadable):
+    with pytest.raises(quoracy.ValueUnreadable):
         await config.update(lambda now: now)
     await config.set(workers=3, greeting="hi")
     async with config:
@@ -182,12 +182,12 @@ async def test_fields_that_fit_only_one_at_a_time_are_not_both_written(place: Pl
             low, high = Config(one, f"{number}", Span), Config(other, f"{number}", Span)
             outcomes = await asyncio.gather(low.set(low=8), high.set(high=5), return_exceptions=True)
             refused = [type(outcome) for outcome in outcomes if not isinstance(outcome, int)]
-            assert refused == [quorate.InvalidRequest]
+            assert refused == [quoracy.InvalidRequest]
             assert len(await stored(place, f"{number}")) == 1
 
 
 async def test_a_type_may_be_a_dataclass_with_required_fields(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     @dataclasses.dataclass(frozen=True)
     class Place:
@@ -195,7 +195,7 @@ async def test_a_type_may_be_a_dataclass_with_required_fields(
         zip_code: int | None = None
 
     config = Config(q, "place", Place)
-    with pytest.raises(quorate.ValueUnreadable, match="missing required field `city`"):
+    with pytest.raises(quoracy.ValueUnreadable, match="missing required field `city`"):
         async with config:
             pass
     await config.set(city="Bern")
@@ -205,7 +205,7 @@ async def test_a_type_may_be_a_dataclass_with_required_fields(
     assert await stored(place, "place") == {"city": b"Bern", "zip_code": b"3000"}
 
 
-async def test_as_many_fields_as_a_transaction_takes(place: Place, q: quorate.Connection) -> None:
+async def test_as_many_fields_as_a_transaction_takes(place: Place, q: quoracy.Connection) -> None:
     many = msgspec.defstruct("Many", [(f"f{at}", int, 0) for at in range(128)], frozen=True)
     config = Config(q, "many", many)
     await config.set(**{f"f{at}": at for at in range(128)})
@@ -213,7 +213,7 @@ async def test_as_many_fields_as_a_transaction_takes(place: Place, q: quorate.Co
         "f0": b"0"
     }
     more = msgspec.defstruct("More", [(f"f{at}", int, 0) for at in range(129)])
-    with pytest.raises(quorate.InvalidRequest, match="129 fields; a config takes 128"):
+    with pytest.raises(quoracy.InvalidRequest, match="129 fields; a config takes 128"):
         Config(q, "more", more)
 
 
@@ -222,9 +222,9 @@ async def test_types_without_fields_are_refused(timed: Place) -> None:
         a: int = 0
 
     async with timed.connect() as q:
-        with pytest.raises(quorate.InvalidRequest, match="has no fields"):
+        with pytest.raises(quoracy.InvalidRequest, match="has no fields"):
             Config(q, "app", int)
-        with pytest.raises(quorate.InvalidRequest, match="as an array"):
+        with pytest.raises(quoracy.InvalidRequest, match="as an array"):
             Config(q, "app", Row)
 
 
@@ -290,7 +290,7 @@ async def test_callback_that_raises_or_is_slow_harms_nobody(
         assert not q._tasks
 
 
-async def test_callback_may_use_the_connection(place: Place, q: quorate.Connection) -> None:
+async def test_callback_may_use_the_connection(place: Place, q: quoracy.Connection) -> None:
     done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with Config(q, "app", Settings) as config:
 
@@ -341,12 +341,12 @@ def test_value_is_always_the_newest_that_was_valid(schedule: list[tuple[str, int
 
     async def run() -> None:
         good = Pair()
-        async with quorate.connect("memory:") as q, Config(q, "pair", Pair) as config:
+        async with quoracy.connect("memory:") as q, Config(q, "pair", Pair) as config:
             for kind, number in schedule:
                 if kind == "set":
                     try:
                         await config.set(once=number)
-                    except quorate.InvalidRequest:
+                    except quoracy.InvalidRequest:
                         assert config.value == good
                 elif kind == "delete":
                     await q.store.delete(b"pair/twice")

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.counter import Counter
-from quorate.clock import ManualClock
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.counter import Counter
+from quoracy.clock import ManualClock
 from tests.support.asking import turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -49,9 +49,9 @@ async def test_something_else_under_the_name_is_told_and_can_be_corrected(
     await counter.add()
     for junk in (b"", b"4 2", b"1e3", b"0x", b"--1", "٣".encode()):
         await place.store.put(place.key("n"), junk)
-        with pytest.raises(quorate.ValueUnreadable, match="integer"):
+        with pytest.raises(quoracy.ValueUnreadable, match="integer"):
             await counter.add()
-        with pytest.raises(quorate.ValueUnreadable, match="integer"):
+        with pytest.raises(quoracy.ValueUnreadable, match="integer"):
             await counter.get()
     await place.store.put(place.key("n"), b"7")
     assert await counter.add() == 8
@@ -78,23 +78,23 @@ async def test_repeated_request_adds_nothing_and_answers_the_same(place: Place) 
         )
         assert set(same) == {8}
         assert await Counter(other, "n").get() == 8
-        with pytest.raises(quorate.InvalidRequest, match="id of its own"):
+        with pytest.raises(quoracy.InvalidRequest, match="id of its own"):
             await Counter(other, "n").add(3, request_id="b")
-        with pytest.raises(quorate.InvalidRequest, match="empty"):
+        with pytest.raises(quoracy.InvalidRequest, match="empty"):
             await Counter(other, "n").add(3, request_id="")
 
 
 async def test_lost_answer_is_told_and_nothing_is_sent_twice(timed: Place) -> None:
     store = Unreliable(timed.store)
-    async with quorate.connect(store, clock=timed.clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=timed.clock) as q:  # type: ignore[arg-type]
         counter = Counter(q, "n")
         store.loses = True
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await counter.add(1)
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await counter.add(10, request_id="a")
         store.loses, store.drops = False, True
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await counter.add(100, request_id="b")
         store.drops = False
         assert await counter.get() == 11
@@ -149,7 +149,7 @@ async def test_cancelled_anywhere_a_request_counts_once(place: Place) -> None:
     st.lists(st.tuples(st.integers(-(10**30), 10**30), st.none() | st.sampled_from("abc")), max_size=12)
 )
 async def test_any_additions_at_once_sum_up(additions: list[tuple[int, str | None]]) -> None:
-    async with quorate.connect("memory:") as q:
+    async with quoracy.connect("memory:") as q:
         counters = [Counter(q, "n"), Counter(q, "n")]
         amounts = {request: n for n, request in additions}  # repeated with the same amount
         calls = [(n if request is None else amounts[request], request) for n, request in additions]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.double_barrier import DoubleBarrier, Entered
-from quorate.client.seats import Hall, Seat
-from quorate.clock import ManualClock
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.double_barrier import DoubleBarrier, Entered
+from quoracy.client.seats import Hall, Seat
+from quoracy.clock import ManualClock
 from tests.support.asking import contents, eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -23,7 +23,7 @@ from tests.support.profiles import examples
 
 
 async def seats(place: Place, name: str = "x") -> int:
-    keys = await contents(place.store, quorate.KeyRange.prefix(place.key(name) + b"/in/"))
+    keys = await contents(place.store, quoracy.KeyRange.prefix(place.key(name) + b"/in/"))
     return len(keys)
 
 
@@ -60,7 +60,7 @@ async def test_nobody_enters_before_all_are_there_and_nobody_leaves_before_all_a
             return len(inside) == 3
 
         await eventually(all_inside)
-        with pytest.raises(quorate.TimedOut):  # the round is closed to others
+        with pytest.raises(quoracy.TimedOut):  # the round is closed to others
             await DoubleBarrier(qs[0], "x", 3).enter(timeout=0.05)
         assert left == []
         go.set()
@@ -90,7 +90,7 @@ async def test_rounds_follow_each_other_and_nobody_gets_ahead(place: Place) -> N
 async def test_who_gives_up_waiting_is_not_counted(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
         for timeout in (0.03, 0):
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await DoubleBarrier(one, "x", 2).enter(timeout=timeout)
             assert await seats(place) == 0
         waiting = asyncio.create_task(DoubleBarrier(other, "x", 2).enter())
@@ -111,7 +111,7 @@ async def test_participant_that_dies_before_the_round_does_not_count(place: Plac
             session = await dying.session()
             await place.store.revoke(session.id)
             session.found_gone()
-            with pytest.raises(quorate.SessionLost):
+            with pytest.raises(quoracy.SessionLost):
                 await doomed
         waiting = asyncio.create_task(DoubleBarrier(one, "x", 2).enter())
         await seated(place, 1)
@@ -137,7 +137,7 @@ async def test_participant_that_dies_inside_holds_nobody_up_and_is_missing(place
         dying = asyncio.create_task(doomed())
         async with asyncio.timeout(20):
             entered = await entering
-            with pytest.raises(quorate.LockLost):
+            with pytest.raises(quoracy.LockLost):
                 await dying
             await entered.leave()
         assert entered.missing == ("bob",)
@@ -172,7 +172,7 @@ async def test_block_that_raises_leaves_at_once_and_is_missing(place: Place) -> 
 async def test_leaving_that_takes_too_long_raises_and_counts_as_left(place: Place) -> None:
     async with place.connect(identity="ann") as one, place.connect(identity="bob") as other:
         first, second = await asyncio.gather(*(DoubleBarrier(q, "x", 2).enter() for q in (one, other)))
-        with pytest.raises(quorate.TimedOut, match="others to leave"):
+        with pytest.raises(quoracy.TimedOut, match="others to leave"):
             await first.leave(timeout=0.05)
         await first.leave()  # once is enough
         await second.leave(timeout=20)
@@ -193,11 +193,11 @@ async def test_another_number_is_refused_and_disturbs_nobody(place: Place) -> No
     async with place.connect() as q:
         waiting = asyncio.create_task(DoubleBarrier(q, "x", 2).enter())
         await seated(place, 1)
-        with pytest.raises(quorate.InvalidRequest, match="same number"):
+        with pytest.raises(quoracy.InvalidRequest, match="same number"):
             await DoubleBarrier(q, "x", 1).enter()
         both = await asyncio.gather(waiting, DoubleBarrier(q, "x", 2).enter(timeout=20))
         await asyncio.gather(*(entered.leave() for entered in both))
-        with pytest.raises(quorate.InvalidRequest, match="1 to"):
+        with pytest.raises(quoracy.InvalidRequest, match="1 to"):
             DoubleBarrier(q, "x", 0)
 
 
@@ -217,9 +217,9 @@ async def test_participants_are_named_in_order(place: Place) -> None:
 async def test_deleted_seat_ends_the_wait(place: Place, q: Connection) -> None:
     waiting = asyncio.create_task(DoubleBarrier(q, "x", 2).enter())
     await seated(place, 1)
-    await place.store.delete(quorate.KeyRange.prefix(place.key("x") + b"/in/"))
+    await place.store.delete(quoracy.KeyRange.prefix(place.key("x") + b"/in/"))
     async with asyncio.timeout(20):
-        with pytest.raises(quorate.SessionLost, match="deleted"):
+        with pytest.raises(quoracy.SessionLost, match="deleted"):
             await waiting
 
 
@@ -227,7 +227,7 @@ async def test_cancelled_at_every_await_no_seat_is_left(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
 
         async def give_up() -> None:
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await DoubleBarrier(one, "x", 2).enter(timeout=0.01)
 
         async for _ in cancelled_everywhere(give_up):
@@ -302,11 +302,11 @@ async def test_opener_that_hears_of_nothing_is_replaced(timed: Place, clock: Man
     ),
 )
 async def test_in_any_schedule_rounds_are_full_and_end(count: int, fates: list[str]) -> None:
-    async with quorate.open_store("memory:") as store:
+    async with quoracy.open_store("memory:") as store:
         inside: dict[int, set[int]] = {}
 
         async def one(number: int, fate: str) -> None:
-            async with quorate.connect(store, identity=str(number)) as q:
+            async with quoracy.connect(store, identity=str(number)) as q:
                 barrier = DoubleBarrier(q, "x", count)
                 try:
                     async with barrier.inside(timeout=0 if fate == "looks in" else None) as entered:
@@ -318,7 +318,7 @@ async def test_in_any_schedule_rounds_are_full_and_end(count: int, fates: list[s
                         if fate == "lost":
                             (await q.session()).found_gone()
                             await asyncio.get_running_loop().create_future()
-                except (quorate.TimedOut, ZeroDivisionError, quorate.LockLost):
+                except (quoracy.TimedOut, ZeroDivisionError, quoracy.LockLost):
                     return
 
         tasks = [asyncio.create_task(one(number, fate)) for number, fate in enumerate(fates)]
@@ -337,4 +337,4 @@ async def test_in_any_schedule_rounds_are_full_and_end(count: int, fates: list[s
         await asyncio.gather(*tasks, return_exceptions=True)
         # Nobody dies while waiting here: so every round had all its members inside.
         assert all(len(members) == count for members in inside.values())
-        assert not (await store.range(quorate.KeyRange.prefix(b"x/in/"))).kvs
+        assert not (await store.range(quoracy.KeyRange.prefix(b"x/in/"))).kvs

@@ -7,13 +7,13 @@ from contextlib import aclosing
 
 import pytest
 
-import quorate
+import quoracy
 from tests.support.asking import eventually
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
 
 
-async def test_leader_is_seen_and_resigns_at_the_end(place: Place, q: quorate.Connection) -> None:
+async def test_leader_is_seen_and_resigns_at_the_end(place: Place, q: quoracy.Connection) -> None:
     election = q.election("e")
     assert await election.leader() is None
     async with election.lead("node-7") as term:
@@ -42,23 +42,23 @@ async def test_next_in_line_is_elected_with_a_larger_token(place: Place) -> None
         assert second.value == "bob"
 
 
-async def test_lost_term_cancels_the_body(place: Place, q: quorate.Connection) -> None:
-    with pytest.raises(quorate.LeadershipLost):
+async def test_lost_term_cancels_the_body(place: Place, q: quoracy.Connection) -> None:
+    with pytest.raises(quoracy.LeadershipLost):
         async with q.election("e").lead("me"):
             (await q.session()).found_gone()
             await asyncio.get_running_loop().create_future()
 
 
-async def test_proclaiming_after_the_loss_raises(place: Place, q: quorate.Connection) -> None:
+async def test_proclaiming_after_the_loss_raises(place: Place, q: quoracy.Connection) -> None:
     term = await q.election("e").campaign("me")
     await place.store.delete(term.key)
-    with pytest.raises(quorate.LeadershipLost):
+    with pytest.raises(quoracy.LeadershipLost):
         await term.proclaim("still me")
     assert term.lost.is_set()
 
 
 async def test_observer_sees_every_leader_however_short_its_term(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     election = q.election("e")
     async with aclosing(election.observe()) as leaders:
@@ -75,7 +75,7 @@ async def test_observer_sees_every_leader_however_short_its_term(
     assert tokens == sorted(tokens)
 
 
-async def test_observer_goes_on_after_compaction(place: Place, q: quorate.Connection) -> None:
+async def test_observer_goes_on_after_compaction(place: Place, q: quoracy.Connection) -> None:
     election = q.election("e")
     async with aclosing(election.observe()) as leaders:
         async with election.lead("first") as term:
@@ -101,7 +101,7 @@ async def test_cancelled_at_every_await_no_candidate_is_left(place: Place) -> No
         async with one.election("e").lead("one"):
 
             async def wait() -> None:
-                with pytest.raises(quorate.TimedOut):
+                with pytest.raises(quoracy.TimedOut):
                     await other.election("e").campaign("other", timeout=0.02)
 
             async for _ in cancelled_everywhere(wait):

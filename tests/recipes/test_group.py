@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.recipes.group import Group, GroupChange, Membership, MembershipEventKind
-from quorate.clock import ManualClock
+import quoracy
+from quoracy.client.recipes.group import Group, GroupChange, Membership, MembershipEventKind
+from quoracy.clock import ManualClock
 from tests.support.asking import eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -84,7 +84,7 @@ async def test_watch_tells_everyone_and_then_every_change_once(place: Place) -> 
             assert names(await anext(changes)) == ([], [], ["zoe"], [])
 
 
-async def test_all_that_goes_with_a_session_is_one_change(place: Place, q: quorate.Connection) -> None:
+async def test_all_that_goes_with_a_session_is_one_change(place: Place, q: quoracy.Connection) -> None:
     async with aclosing(Group(q, "w", Labels).watch()) as changes:
         await anext(changes)
         async with place.connect(identity="ann") as ann:
@@ -99,16 +99,16 @@ async def test_all_that_goes_with_a_session_is_one_change(place: Place, q: quora
 async def test_member_is_told_that_it_is_one_no_more(place: Place) -> None:
     async with place.connect(identity="ann") as q:
         group = Group(q, "w", Labels)
-        with pytest.raises(quorate.LeaseLost, match=r"membership in w as ann.* is lost.*join again"):
+        with pytest.raises(quoracy.LeaseLost, match=r"membership in w as ann.* is lost.*join again"):
             async with group.join({}) as membership:
                 await q.store.revoke((await q.session()).id)
                 async with asyncio.timeout(20):
                     await membership.lost.wait()
                 assert not membership.is_held
-                with pytest.raises(quorate.LeaseLost):
+                with pytest.raises(quoracy.LeaseLost):
                     await membership.update({"zone": "x"})
                 await asyncio.sleep(0)  # the body goes on
-        with pytest.raises(quorate.LeaseLost):
+        with pytest.raises(quoracy.LeaseLost):
             async with group.join({}, cancel_on_loss=True):
                 await q.store.revoke((await q.session()).id)
                 await asyncio.sleep(60)
@@ -131,7 +131,7 @@ async def test_rejoining_is_never_silent(place: Place) -> None:
                         assert names(await anext(changes)) == ([], [], ["ann"], [])
                         lost, again = await anext(events), await anext(events)
                     assert (lost.kind, lost.token) == (MembershipEventKind.LOST, token)
-                    assert isinstance(lost.error, quorate.LeaseLost)
+                    assert isinstance(lost.error, quoracy.LeaseLost)
                     assert (again.kind, again.error) == (MembershipEventKind.REJOINED, None)
                     change = await anext(changes)
                     assert names(change) == (["ann"], ["ann"], [], [])
@@ -146,9 +146,9 @@ async def test_rejoining_is_never_silent(place: Place) -> None:
         assert await nothing_left(place)
 
 
-async def test_whom_somebody_put_out_stays_out(place: Place, q: quorate.Connection) -> None:
+async def test_whom_somebody_put_out_stays_out(place: Place, q: quoracy.Connection) -> None:
     group = Group(q, "w", Labels)
-    with pytest.raises(quorate.LeaseLost, match="was deleted"):
+    with pytest.raises(quoracy.LeaseLost, match="was deleted"):
         async with group.join({}, rejoin=True) as membership:
             events = membership.events()
             await q.store.delete(membership.key)
@@ -156,7 +156,7 @@ async def test_whom_somebody_put_out_stays_out(place: Place, q: quorate.Connecti
                 assert [event.kind async for event in events] == [MembershipEventKind.LOST]
             assert membership.lost.is_set()
             assert await group.members() == ()
-    assert q.state is quorate.SessionState.CONNECTED
+    assert q.state is quoracy.SessionState.CONNECTED
 
 
 async def test_session_that_runs_out_is_lost_here_first(timed: Place, clock: ManualClock) -> None:
@@ -183,7 +183,7 @@ async def is_joined(group: Group[Labels], membership: Membership[Labels]) -> boo
 
 
 async def test_member_with_other_metadata_is_a_member_all_the_same(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     await place.store.put(place.key("w/stranger"), b"?")
     async with Group(q, "w", Labels).join({"zone": "a"}, identity="ann"):
@@ -191,15 +191,15 @@ async def test_member_with_other_metadata_is_a_member_all_the_same(
         assert (stranger.identity, ann.identity, ann.metadata) == ("", "ann", Worker("a"))
         for_labels = (await Group(q, "w", Labels).members())[1]
         assert for_labels.metadata == {"zone": "a"}
-        with pytest.raises(quorate.ValueUnreadable, match="w/stranger"):
+        with pytest.raises(quoracy.ValueUnreadable, match="w/stranger"):
             _ = stranger.metadata
 
 
 async def test_what_is_not_of_the_type_is_not_said(timed: Place) -> None:
     async with timed.connect() as q:
-        with pytest.raises(quorate.InvalidRequest, match="no dict to say in w"):
+        with pytest.raises(quoracy.InvalidRequest, match="no dict to say in w"):
             await Group(q, "w", Labels).enroll({"zone": 7})  # type: ignore[dict-item]
-        with pytest.raises(quorate.InvalidRequest, match="Choose one"):
+        with pytest.raises(quoracy.InvalidRequest, match="Choose one"):
             Group(q, "w", Labels).join({}, rejoin=True, cancel_on_loss=True)
         membership = await Group(q, "w", bytes).enroll(b"\xff")
         (member,) = await Group(q, "w", bytes).members()
@@ -234,7 +234,7 @@ async def test_closing_the_connection_is_no_reason_to_rejoin(timed: Place) -> No
         events = membership.events()
     assert not q._tasks
     assert [event.kind async for event in events] == [MembershipEventKind.LOST]
-    with pytest.raises(quorate.LeaseLost, match="connection was closed"):
+    with pytest.raises(quoracy.LeaseLost, match="connection was closed"):
         membership.check()
     assert await nothing_left(timed)
 
@@ -264,9 +264,9 @@ def test_watch_shows_what_the_store_shows(schedule: list[tuple[str, int]]) -> No
     """Three processes that come and go; the watcher's view is that of a plain model, step by step."""
 
     async def run() -> None:
-        async with quorate.open_store("memory:") as store, AsyncExitStack() as stack:
+        async with quoracy.open_store("memory:") as store, AsyncExitStack() as stack:
             connections = [
-                await stack.enter_async_context(quorate.connect(store, identity=str(at)))
+                await stack.enter_async_context(quoracy.connect(store, identity=str(at)))
                 for at in range(3)
             ]
             groups = [Group(q, "w", Labels) for q in connections]

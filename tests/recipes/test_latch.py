@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.latch import CountDownLatch
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.latch import CountDownLatch
 from tests.support.asking import contents, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
@@ -26,9 +26,9 @@ async def test_it_opens_at_zero_and_stays_there(place: Place) -> None:
         assert await latch.count_down() == 2
         assert await CountDownLatch(other, "ready").count_down() == 1  # it is set: no need to know
         assert await latch.remaining() == 1
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await latch.wait(timeout=0.05)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await latch.wait(timeout=0)
         assert not waiting.done()
         assert await latch.count_down() == 0
@@ -60,7 +60,7 @@ async def test_one_caller_counts_once(place: Place) -> None:
 async def test_one_caller_counts_once_also_between_two_looks(timed: Place) -> None:
     meddling = Meddling(timed.store)
     async with (
-        quorate.connect(meddling.as_store, clock=timed.clock, namespace=timed.namespace) as one,
+        quoracy.connect(meddling.as_store, clock=timed.clock, namespace=timed.namespace) as one,
         timed.connect() as other,
     ):
         asked = 0
@@ -83,19 +83,19 @@ async def test_count_is_set_once(q: Connection) -> None:
         CountDownLatch(q, "ready", 4).count_down(),
         CountDownLatch(q, "ready", 4).wait(timeout=1),
     ):
-        with pytest.raises(quorate.InvalidRequest, match="same count"):
+        with pytest.raises(quoracy.InvalidRequest, match="same count"):
             await refused
     assert await CountDownLatch(q, "ready").remaining() == 3
 
 
 async def test_nobody_can_count_what_was_not_set(q: Connection) -> None:
-    with pytest.raises(quorate.InvalidRequest, match="not known"):
+    with pytest.raises(quoracy.InvalidRequest, match="not known"):
         await CountDownLatch(q, "ready").count_down()
-    with pytest.raises(quorate.InvalidRequest, match="not known"):
+    with pytest.raises(quoracy.InvalidRequest, match="not known"):
         await CountDownLatch(q, "ready").set()
-    with pytest.raises(quorate.InvalidRequest, match="1 or more"):
+    with pytest.raises(quoracy.InvalidRequest, match="1 or more"):
         CountDownLatch(q, "ready", 0)
-    with pytest.raises(quorate.InvalidRequest, match="1 or more"):
+    with pytest.raises(quoracy.InvalidRequest, match="1 or more"):
         await CountDownLatch(q, "ready", 2).count_down(0)
 
 
@@ -103,7 +103,7 @@ async def test_reset_begins_anew_and_who_waited_passes_all_the_same(place: Place
     async with place.connect() as one, place.connect() as other:
         latch = CountDownLatch(one, "ready", 1)
         waiting = asyncio.create_task(CountDownLatch(other, "ready", 1).wait())
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await CountDownLatch(other, "ready", 1).wait(timeout=0.05)
         await latch.count_down(by="ann")
         await latch.reset()
@@ -115,10 +115,10 @@ async def test_reset_begins_anew_and_who_waited_passes_all_the_same(place: Place
 
 async def test_lost_answer_is_told_and_a_named_count_can_be_repeated(timed: Place) -> None:
     store = Unreliable(timed.store)
-    async with quorate.connect(store, clock=timed.clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=timed.clock) as q:  # type: ignore[arg-type]
         latch = CountDownLatch(q, "ready", 3)
         store.loses = True
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await latch.count_down(by="ann")
         store.loses = False
         assert await latch.count_down(by="ann") == 2
@@ -146,7 +146,7 @@ async def test_cancelled_anywhere_a_named_count_counts_once(place: Place) -> Non
 async def test_any_calls_at_once_leave_what_a_plain_count_would(
     total: int, calls: list[tuple[int, str | None]]
 ) -> None:
-    async with quorate.connect("memory:") as q:
+    async with quoracy.connect("memory:") as q:
         latch = CountDownLatch(q, "ready", total)
         # What counts of one caller is whichever came first: let all of one caller be the same.
         calls = [(1 if by else n, by) for n, by in calls]

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-import quorate
-from quorate.clock import ManualClock
+import quoracy
+from quoracy.clock import ManualClock
 from tests.support.asking import eventually, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -17,7 +17,7 @@ async def nothing_left(place: Place) -> bool:
     return not (await place.store.range(place.corner, keys_only=True)).kvs
 
 
-async def test_block_holds_and_leaves_nothing(place: Place, q: quorate.Connection) -> None:
+async def test_block_holds_and_leaves_nothing(place: Place, q: quoracy.Connection) -> None:
     async with q.lock("a") as held:
         held.check()
         assert held.key.startswith(place.key("a") + b"/")
@@ -25,7 +25,7 @@ async def test_block_holds_and_leaves_nothing(place: Place, q: quorate.Connectio
     assert not held.is_held
     assert not held.lost.is_set()
     assert await nothing_left(place)
-    with pytest.raises(quorate.LockLost, match="released"):
+    with pytest.raises(quoracy.LockLost, match="released"):
         held.check()
 
 
@@ -50,7 +50,7 @@ async def test_waiters_are_served_in_order_also_those_of_one_connection(place: P
         first = await lock.acquire()
         waiting = []
 
-        async def wait(number: int, q: quorate.Connection) -> None:
+        async def wait(number: int, q: quoracy.Connection) -> None:
             async with q.lock("a") as held:
                 assert held.is_held
                 order.append(number)
@@ -85,12 +85,12 @@ async def test_contenders_are_named_in_order(place: Place) -> None:
 async def test_wait_that_is_over_raises_and_leaves_nothing(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
         async with one.lock("a"):
-            with pytest.raises(quorate.TimedOut) as caught:
+            with pytest.raises(quoracy.TimedOut) as caught:
                 await other.lock("a").acquire(timeout=0.05)
             assert isinstance(caught.value, TimeoutError)
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await other.lock("a").acquire(timeout=0)
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 async with other.lock("a").hold(timeout=0.01):
                     pytest.fail("the block was entered without holding")
 
@@ -100,7 +100,7 @@ async def test_wait_that_is_over_raises_and_leaves_nothing(place: Place) -> None
             await eventually(alone)
 
 
-async def test_free_lock_is_got_with_no_time_to_wait(q: quorate.Connection) -> None:
+async def test_free_lock_is_got_with_no_time_to_wait(q: quoracy.Connection) -> None:
     held = await q.lock("a").acquire(timeout=0)
     await held.release()
     await held.release()  # a second time does nothing
@@ -108,7 +108,7 @@ async def test_free_lock_is_got_with_no_time_to_wait(q: quorate.Connection) -> N
 
 async def test_revoked_session_cancels_the_body_and_raises(place: Place) -> None:
     async with place.connect() as q:
-        with pytest.raises(quorate.LockLost) as caught:
+        with pytest.raises(quoracy.LockLost) as caught:
             async with q.lock("a") as held:
                 session = await q.session()
                 await place.store.revoke(session.id)
@@ -120,8 +120,8 @@ async def test_revoked_session_cancels_the_body_and_raises(place: Place) -> None
             assert again.token > held.token
 
 
-async def test_deleted_key_cancels_the_body(place: Place, q: quorate.Connection) -> None:
-    with pytest.raises(quorate.LockLost, match="deleted"):
+async def test_deleted_key_cancels_the_body(place: Place, q: quoracy.Connection) -> None:
+    with pytest.raises(quoracy.LockLost, match="deleted"):
         async with q.lock("a") as held:
             await place.store.delete(held.key)
             await asyncio.get_running_loop().create_future()
@@ -130,7 +130,7 @@ async def test_deleted_key_cancels_the_body(place: Place, q: quorate.Connection)
 async def test_loss_with_the_event_only_lets_the_body_end_and_raises_then(place: Place) -> None:
     async with place.connect() as q:
         reached = False
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             async with q.lock("a", cancel_on_loss=False) as held:
                 (await q.session()).found_gone()
                 await held.lost.wait()
@@ -140,7 +140,7 @@ async def test_loss_with_the_event_only_lets_the_body_end_and_raises_then(place:
         assert reached
 
 
-async def test_error_of_the_body_goes_on_after_a_loss(q: quorate.Connection) -> None:
+async def test_error_of_the_body_goes_on_after_a_loss(q: quoracy.Connection) -> None:
     with pytest.raises(ZeroDivisionError):
         async with q.lock("a", cancel_on_loss=False):
             (await q.session()).found_gone()
@@ -148,7 +148,7 @@ async def test_error_of_the_body_goes_on_after_a_loss(q: quorate.Connection) -> 
 
 
 async def test_cancellation_from_outside_is_obeyed_although_the_lock_is_lost_too(
-    q: quorate.Connection,
+    q: quoracy.Connection,
 ) -> None:
     entered = asyncio.Event()
 
@@ -166,7 +166,7 @@ async def test_cancellation_from_outside_is_obeyed_although_the_lock_is_lost_too
 
 
 async def test_reentrant_lock_is_entered_again_by_its_task_and_by_nobody_else(
-    q: quorate.Connection,
+    q: quoracy.Connection,
 ) -> None:
     lock = q.lock("a", reentrant=True)
     async with lock as outer:
@@ -179,9 +179,9 @@ async def test_reentrant_lock_is_entered_again_by_its_task_and_by_nobody_else(
     assert len(await lock.contenders()) == 0
 
 
-async def test_lost_reentrant_lock_ends_both_blocks(place: Place, q: quorate.Connection) -> None:
+async def test_lost_reentrant_lock_ends_both_blocks(place: Place, q: quoracy.Connection) -> None:
     lock = q.lock("a", reentrant=True)
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         async with lock:
             async with lock:
                 session = await q.session()
@@ -193,13 +193,13 @@ async def test_lost_reentrant_lock_ends_both_blocks(place: Place, q: quorate.Con
 
 
 async def test_write_under_the_lock_is_refused_once_it_is_gone(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         async with q.lock("a", cancel_on_loss=False) as held:
-            await held.txn(quorate.Put(place.key("data"), b"1"))
+            await held.txn(quoracy.Put(place.key("data"), b"1"))
             await place.store.delete(held.key)
-            await held.txn(quorate.Put(place.key("data"), b"2"))
+            await held.txn(quoracy.Put(place.key("data"), b"2"))
     assert (await place.store.range(place.key("data"))).kvs[0].value == b"1"
 
 
@@ -218,7 +218,7 @@ async def test_cancelled_at_every_await_no_place_is_left(place: Place) -> None:
         async with one.lock("a"):
 
             async def give_up() -> None:
-                with pytest.raises(quorate.TimedOut):
+                with pytest.raises(quoracy.TimedOut):
                     await other.lock("a").acquire(timeout=0.02)
 
             async for _ in cancelled_everywhere(give_up):
@@ -237,7 +237,7 @@ async def test_waiting_goes_on_in_the_next_session(place: Place) -> None:
         before = await other.session()
         await place.store.revoke(before.id)
         before.found_gone()
-        await other.wait_state(quorate.SessionState.CONNECTED, timeout=20)
+        await other.wait_state(quoracy.SessionState.CONNECTED, timeout=20)
         await eventually(both)
         await held.release()
         assert (await waiting).is_held
@@ -255,7 +255,7 @@ async def test_holder_knows_before_the_server_gives_it_away(timed: Place, clock:
         # The process stands still: nobody renews anything, no timer fires.
         clock.jump(9.6)
         assert not held.is_held
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             held.check()
         assert not waiting.done()
         waiting.cancel()
@@ -264,7 +264,7 @@ async def test_holder_knows_before_the_server_gives_it_away(timed: Place, clock:
 
 async def test_lock_held_for_too_long_is_lost(timed: Place, clock: ManualClock) -> None:
     async with timed.connect() as q:
-        with pytest.raises(quorate.LockLost, match="held for 5 s"):
+        with pytest.raises(quoracy.LockLost, match="held for 5 s"):
             async with q.lock("a", hold_max=5.0):
                 await clock.advance(6.0)
                 await asyncio.get_running_loop().create_future()
@@ -272,14 +272,14 @@ async def test_lock_held_for_too_long_is_lost(timed: Place, clock: ManualClock) 
         assert await q.lock("a").contenders() == ()
 
 
-async def test_loss_that_nobody_noticed_is_told_at_the_end(place: Place, q: quorate.Connection) -> None:
-    with pytest.raises(quorate.LockLost, match="when it was released"):
+async def test_loss_that_nobody_noticed_is_told_at_the_end(place: Place, q: quoracy.Connection) -> None:
+    with pytest.raises(quoracy.LockLost, match="when it was released"):
         async with q.lock("a") as held:
             await place.store.delete(held.key)
     assert held.lost.is_set()
     again = await q.lock("a").acquire()
     await place.store.delete(again.key)
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         await again.release()
 
 
@@ -287,13 +287,13 @@ async def test_block_that_outlived_its_session_unnoticed_raises(
     timed: Place, clock: ManualClock
 ) -> None:
     async with timed.connect(session_ttl=10.0) as q:
-        with pytest.raises(quorate.LockLost, match="could not be renewed in time"):
+        with pytest.raises(quoracy.LockLost, match="could not be renewed in time"):
             async with q.lock("a"):
                 clock.jump(20.0)  # the process stood still; nothing was awaited since
 
 
 async def test_acquisition_that_is_closed_while_it_is_sent_leaves_no_place(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     # As happens to tasks that are left when their loop ends, and to a coroutine that is driven by hand.
     lock = q.lock("a")

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.holding import Held
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.store.model import KeyRange
+import quoracy
+from quoracy.client.holding import Held
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.store.model import KeyRange
 from tests.support.asking import turns
 from tests.support.profiles import examples
 from tests.support.unreliable_store import Unreliable
@@ -41,7 +41,7 @@ class Client:
     """One connection, and what it has asked for."""
 
     store: Unreliable
-    q: quorate.Connection
+    q: quoracy.Connection
     kind: str
     wanting: list[asyncio.Task[Held]] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
@@ -128,7 +128,7 @@ async def play(kind: str, schedule: list[Action]) -> None:
             for number in range(CLIENTS):
                 unreliable = Unreliable(store)
                 q = await stack.enter_async_context(
-                    quorate.connect(
+                    quoracy.connect(
                         unreliable,  # type: ignore[arg-type]
                         clock=clock,
                         session_ttl=6.0,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.lock import Lock
-from quorate.client.recipes.once import Once
-from quorate.clock import ManualClock
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.lock import Lock
+from quoracy.client.recipes.once import Once
+from quoracy.clock import ManualClock
 from tests.support.asking import contents, eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.meddling import Meddling
@@ -66,9 +66,9 @@ async def test_who_calls_meanwhile_waits_for_the_result(place: Place) -> None:
         waiting = [
             asyncio.create_task(Once(q, "migrate", Report).run(step)) for q in (one, other, other)
         ]
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await Once(other, "migrate", Report).run(step, timeout=0.05)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await Once(other, "migrate", Report).run(step, timeout=0)
         step.go.set()
         async with asyncio.timeout(20):
@@ -122,7 +122,7 @@ async def test_runner_that_dies_lets_another_try_with_a_larger_token(place: Plac
         await place.store.revoke(session.id)
         session.found_gone()
         async with asyncio.timeout(20):
-            with pytest.raises(quorate.LockLost):
+            with pytest.raises(quoracy.LockLost):
                 await first
             assert await second == Report(7)
     assert tokens[0] < tokens[1]
@@ -136,7 +136,7 @@ async def test_stale_runner_records_nothing(place: Place) -> None:
         await place.store.delete((await Lock(one, "migrate/run").contenders())[0].key)
         step.go.set()  # it may end its step before it hears of it
         async with asyncio.timeout(20):
-            with pytest.raises(quorate.LockLost):
+            with pytest.raises(quoracy.LockLost):
                 await running
         assert not await Once(one, "migrate", Report).is_done()
 
@@ -148,7 +148,7 @@ async def test_result_recorded_before_our_turn_came_is_found_although_nobody_tol
     step = Step(waits=True)
     async with (
         timed.connect() as one,
-        quorate.connect(meddling.as_store, clock=timed.clock, namespace=timed.namespace) as other,
+        quoracy.connect(meddling.as_store, clock=timed.clock, namespace=timed.namespace) as other,
     ):
         first = asyncio.create_task(Once(one, "migrate", Report).run(step))
         await step.running.wait()
@@ -183,13 +183,13 @@ async def test_result_of_another_type_is_not_recorded(q: Connection) -> None:
     async def wrong() -> int:
         return "seven"  # type: ignore[return-value]
 
-    with pytest.raises(quorate.ValueUnreadable):
+    with pytest.raises(quoracy.ValueUnreadable):
         await Once(q, "migrate", int).run(wrong)
 
     async def unstorable() -> bytes:
         return 7  # type: ignore[return-value]
 
-    with pytest.raises(quorate.InvalidRequest):
+    with pytest.raises(quoracy.InvalidRequest):
         await Once(q, "migrate", bytes).run(unstorable)
     assert not await Once(q, "migrate", int).is_done()
 
@@ -214,13 +214,13 @@ async def test_unknown_outcome_is_told_and_asking_again_gives_the_result(
     timed: Place, clock: ManualClock
 ) -> None:
     store = Unreliable(timed.store)
-    async with quorate.connect(store, clock=clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=clock) as q:  # type: ignore[arg-type]
 
         async def step() -> int:
             store.loses = True
             return 7
 
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await Once(q, "migrate", int).run(step)
         store.loses = False
         assert await Once(q, "migrate", int).run(step, timeout=5) == 7
@@ -241,13 +241,13 @@ async def test_cancelled_anywhere_nothing_is_left_and_the_step_can_be_run(place:
             await eventually(nothing_but_the_result)
             if not attempt.completed:
                 await once.forget()
-        assert not [t for t in asyncio.all_tasks() if t.get_name() == "quorate-once"]
+        assert not [t for t in asyncio.all_tasks() if t.get_name() == "quoracy-once"]
 
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.sampled_from(["fails", "cancelled", "works", "lost"]), min_size=1, max_size=6))
 async def test_any_schedule_of_runners_records_one_result(fates: list[str]) -> None:
-    async with quorate.open_store("memory:") as store:
+    async with quoracy.open_store("memory:") as store:
         done: list[int] = []
         busy = 0
 
@@ -272,10 +272,10 @@ async def test_any_schedule_of_runners_records_one_result(fates: list[str]) -> N
                 done.append(number)
                 return number
 
-            async with quorate.connect(store) as q:
+            async with quoracy.connect(store) as q:
                 try:
                     return await Once(q, "o", int).run(step)
-                except (ZeroDivisionError, asyncio.CancelledError, quorate.LockLost):
+                except (ZeroDivisionError, asyncio.CancelledError, quoracy.LockLost):
                     return None
 
         tasks = [asyncio.create_task(one(n, fate)) for n, fate in enumerate(fates)]

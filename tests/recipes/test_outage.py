@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import quorate
+import quoracy
 from tests.faults.scale import LONG
 from tests.support.asking import until
 from tests.support.places import Place, open_place
@@ -47,7 +47,7 @@ async def test_everything_goes_on_after_an_outage_and_tells(
         scheme, port = place.target.partition(":")[0], place.target.rpartition(":")[2]
         async with tcp_proxy(int(port)) as proxy:
             async with (
-                quorate.connect(
+                quoracy.connect(
                     f"{scheme}://127.0.0.1:{proxy.port}",
                     namespace=place.namespace,
                     session_ttl=2,
@@ -61,12 +61,12 @@ async def test_everything_goes_on_after_an_outage_and_tells(
 
 
 async def outage(
-    place: Place, q: quorate.Connection, other: quorate.Connection, proxy: TcpProxy, *, refusing: bool
+    place: Place, q: quoracy.Connection, other: quoracy.Connection, proxy: TcpProxy, *, refusing: bool
 ) -> None:
     tokens: list[int] = []
     comings: list[tuple[int, int]] = []
 
-    async def work(term: quorate.Term) -> None:
+    async def work(term: quoracy.Term) -> None:
         tokens.append(term.token)
         await asyncio.sleep(1000)
 
@@ -86,7 +86,7 @@ async def outage(
         await take_away(proxy, refusing=refusing)
         async with asyncio.timeout(20):
             lost = await anext(events)
-        assert lost.kind is quorate.MembershipEventKind.LOST
+        assert lost.kind is quoracy.MembershipEventKind.LOST
         assert (membership.is_held, membership.lost.is_set()) == (False, True)
         await until(lambda: comings == [(1, 0), (0, 1)])
         await until(lambda: cache.is_stale and config.is_stale)
@@ -97,7 +97,7 @@ async def outage(
         await bring_back(proxy, refusing=refusing)
         async with asyncio.timeout(20):
             again = await anext(events)
-        assert again.kind is quorate.MembershipEventKind.REJOINED
+        assert again.kind is quoracy.MembershipEventKind.REJOINED
         await until(lambda: len(tokens) == 2 and tokens[1] > tokens[0])
         await cache.wait_revision(revision, timeout=20)
         await config.wait_revision(revision, timeout=20)

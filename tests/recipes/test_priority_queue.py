@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.recipes.priority_queue import PriorityQueue
+import quoracy
+from quoracy.client.recipes.priority_queue import PriorityQueue
 from tests.support.asking import eventually
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -20,9 +20,9 @@ from tests.support.profiles import examples
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[quorate.Connection]:
+async def here() -> AsyncIterator[quoracy.Connection]:
     """Where the kind of store makes no difference."""
-    async with quorate.connect("memory:") as connection:
+    async with quoracy.connect("memory:") as connection:
         yield connection
 
 
@@ -33,7 +33,7 @@ async def drained(queue: PriorityQueue[str]) -> list[str]:
     return items
 
 
-async def test_most_urgent_first_and_in_order_among_equals(q: quorate.Connection) -> None:
+async def test_most_urgent_first_and_in_order_among_equals(q: quoracy.Connection) -> None:
     queue = q.priority_queue("a", str)
     for item, priority in (("c", 5), ("a", -2), ("d", 5), ("b", 0), ("e", 2**62), ("first", -(2**63))):
         await queue.put(item, priority=priority)
@@ -60,7 +60,7 @@ async def test_order_within_a_priority_is_that_of_commits(place: Place) -> None:
     names = map(str, itertools.count())
     async with place.connect() as one, place.connect() as other:
 
-        async def produce(q: quorate.Connection, priority: int) -> None:
+        async def produce(q: quoracy.Connection, priority: int) -> None:
             queue = q.priority_queue("a", str)
             for count in (1, 40, 1, 20):
                 batch = [next(names) for _ in range(count)]
@@ -78,16 +78,16 @@ async def test_waiting_consumers_get_each_item_once(place: Place) -> None:
         for number in range(6):
             await queues[0].put(str(number), priority=number % 2)
         assert sorted(await asyncio.gather(*waiting)) == list("012345")
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await queues[0].get(timeout=0)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await queues[0].get(timeout=0.01)
 
 
-async def test_priority_out_of_range_is_refused(here: quorate.Connection) -> None:
+async def test_priority_out_of_range_is_refused(here: quoracy.Connection) -> None:
     queue = here.priority_queue("a", str)
     for priority in (2**63, -(2**63) - 1):
-        with pytest.raises(quorate.InvalidRequest, match="64 bits"):
+        with pytest.raises(quoracy.InvalidRequest, match="64 bits"):
             await queue.put("x", priority=priority)
     assert await queue.size() == 0
 
@@ -126,9 +126,9 @@ def test_any_sequence_behaves_like_a_heap(steps: list[tuple[int, int] | None]) -
 
 async def _play(steps: list[tuple[int, int] | None]) -> None:
     async with (
-        quorate.open_store("memory:") as store,
-        quorate.connect(store) as one,
-        quorate.connect(store) as other,
+        quoracy.open_store("memory:") as store,
+        quoracy.connect(store) as one,
+        quoracy.connect(store) as other,
     ):
         producer, model = one.priority_queue("a", int), list[tuple[int, int]]()
         consumers = itertools.cycle([one.priority_queue("a", int), other.priority_queue("a", int)])

@@ -1,6 +1,6 @@
 """Every recipe among processes: contention, kill -9, SIGSTOP past the session, a server that restarts.
 
-One crew does all recipes at once, so that each fault hits all of them; `QUORATE_FAULTS=long` does more
+One crew does all recipes at once, so that each fault hits all of them; `QUORACY_FAULTS=long` does more
 rounds of it.
 """
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.backlog import PUT_MANY_MAX, Window
-from quorate.client.outcomes import Outcome
-from quorate.client.recipes.queue import Queue
-from quorate.clock import ManualClock
-from quorate.store.model import KeyRange, Txn
+import quoracy
+from quoracy.client.backlog import PUT_MANY_MAX, Window
+from quoracy.client.outcomes import Outcome
+from quoracy.client.recipes.queue import Queue
+from quoracy.clock import ManualClock
+from quoracy.store.model import KeyRange, Txn
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -30,9 +30,9 @@ class Parcel(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[quorate.Connection]:
+async def here() -> AsyncIterator[quoracy.Connection]:
     """Where the kind of store makes no difference."""
-    async with quorate.connect("memory:") as connection:
+    async with quoracy.connect("memory:") as connection:
         yield connection
 
 
@@ -43,7 +43,7 @@ async def drained(queue: Queue[int]) -> list[int]:
     return items
 
 
-async def test_items_come_out_in_the_order_they_were_put(q: quorate.Connection) -> None:
+async def test_items_come_out_in_the_order_they_were_put(q: quoracy.Connection) -> None:
     queue = q.queue("a", int)
     for number in range(5):
         await queue.put(number)
@@ -62,7 +62,7 @@ async def test_order_is_that_of_commits_over_all_producers(place: Place) -> None
     numbers = iter(range(10_000))
     async with place.connect() as one, place.connect() as other, place.connect() as reader:
 
-        async def produce(q: quorate.Connection, seed: int) -> None:
+        async def produce(q: quoracy.Connection, seed: int) -> None:
             rng = random.Random(seed)
             queue = q.queue("a", int)
             for _ in range(12):
@@ -85,7 +85,7 @@ async def test_many_consumers_get_every_item_once(place: Place) -> None:
     async with place.connect() as one, place.connect() as two, place.connect() as three:
         first = one.queue("a", int)
 
-        async def consume(q: quorate.Connection) -> None:
+        async def consume(q: quoracy.Connection) -> None:
             mine: list[int] = []
             async for item in q.queue("a", int):
                 if item < 0:
@@ -114,11 +114,11 @@ async def test_wait_ends_with_the_item_that_is_put(place: Place) -> None:
         assert sorted(done) == [f"item {number}" for number in range(6)]
 
 
-async def test_wait_that_is_over_raises_and_takes_nothing(q: quorate.Connection) -> None:
+async def test_wait_that_is_over_raises_and_takes_nothing(q: quoracy.Connection) -> None:
     queue = q.queue("a", bytes)
-    with pytest.raises(quorate.TimedOut):
+    with pytest.raises(quoracy.TimedOut):
         await queue.get(timeout=0.02)
-    with pytest.raises(quorate.TimedOut):
+    with pytest.raises(quoracy.TimedOut):
         await queue.get(timeout=0)
     await queue.put(b"x")
     assert await queue.size() == 1
@@ -132,11 +132,11 @@ async def test_timeout_follows_the_clock_of_the_connection(timed: Place, clock: 
         await clock.advance(4.9)
         assert not getting.done()
         await clock.advance(0.2)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await getting
 
 
-async def test_items_are_of_the_type_of_the_queue(here: quorate.Connection) -> None:
+async def test_items_are_of_the_type_of_the_queue(here: quoracy.Connection) -> None:
     parcels = here.queue("a", Parcel)
     await parcels.put(Parcel(7, "ann"))
     assert await parcels.peek() == Parcel(7, "ann")
@@ -144,30 +144,30 @@ async def test_items_are_of_the_type_of_the_queue(here: quorate.Connection) -> N
     text = here.queue("b", str)
     await text.put("grün")
     assert await text.get() == "grün"
-    with pytest.raises(quorate.InvalidRequest):
+    with pytest.raises(quoracy.InvalidRequest):
         await here.queue("c", bytes).put("text")  # type: ignore[arg-type]
 
 
 async def test_unreadable_item_is_kept_aside_and_the_queue_goes_on(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     await q.queue("a", bytes).put(b"\xff not JSON")
     parcels = q.queue("a", Parcel)
     await parcels.put(Parcel(1, "bob"))
-    with pytest.raises(quorate.ValueUnreadable):
+    with pytest.raises(quoracy.ValueUnreadable):
         await parcels.get()
     kept = (await place.store.range(KeyRange.prefix(place.key("a/unreadable/")))).kvs
     assert [kv.value for kv in kept] == [b"\xff not JSON"]
     assert await parcels.get() == Parcel(1, "bob")
 
 
-async def test_batch_is_all_or_nothing_and_bounded(q: quorate.Connection) -> None:
+async def test_batch_is_all_or_nothing_and_bounded(q: quoracy.Connection) -> None:
     queue = q.queue("a", int)
     assert await queue.put_many([]) == 0
     await queue.put_many(range(PUT_MANY_MAX))
-    with pytest.raises(quorate.InvalidRequest, match="128"):
+    with pytest.raises(quoracy.InvalidRequest, match="128"):
         await queue.put_many(range(PUT_MANY_MAX + 1))
-    with pytest.raises(quorate.InvalidRequest):
+    with pytest.raises(quoracy.InvalidRequest):
         await queue.put_many([1, object()])  # type: ignore[list-item]
     assert await queue.size() == PUT_MANY_MAX
     # So large that the tail moves with every batch: the largest transaction there is.
@@ -204,7 +204,7 @@ async def test_cancelled_wait_leaves_nothing_behind(place: Place) -> None:
         queue = q.queue("a", int)
 
         async def wait() -> None:
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await queue.get(timeout=0.01)
 
         async for attempt in cancelled_everywhere(wait):
@@ -271,7 +271,7 @@ async def test_bucket_larger_than_a_look_keeps_its_order(place: Place) -> None:
 
 
 async def test_item_put_between_the_look_and_the_watch_is_not_missed(
-    q: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    q: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, producer = q.queue("a", int), q.queue("a", int)
     look = queue._outlet.taker._look
@@ -293,11 +293,11 @@ async def test_store_that_cannot_be_asked_while_waiting_is_asked_again(
         queue, producer = q.queue("a", int), q.queue("a", int)
 
         async def unavailable() -> Window:
-            raise quorate.Unavailable("no leader")
+            raise quoracy.Unavailable("no leader")
 
         with monkeypatch.context() as patch:
             patch.setattr(queue._outlet.taker, "_look", unavailable)
-            with pytest.raises(quorate.Unavailable):  # before it waited, the caller is told
+            with pytest.raises(quoracy.Unavailable):  # before it waited, the caller is told
                 await queue.get(timeout=5)
         getting = asyncio.create_task(queue.get(timeout=5))
         await turns()
@@ -313,7 +313,7 @@ async def test_store_that_cannot_be_asked_while_waiting_is_asked_again(
 class Losing:
     """A store that loses the answer to the next deletion."""
 
-    def __init__(self, ground: quorate.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, ground: quoracy.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.applied = False
         begin = ground.writes.begin
 
@@ -323,7 +323,7 @@ class Losing:
 
             def answered(done: Outcome) -> None:
                 self.applied = done.result().succeeded
-                outcome.fail(quorate.Indeterminate("the connection broke"))
+                outcome.fail(quoracy.Indeterminate("the connection broke"))
 
             real.add_done_callback(answered)
             monkeypatch.undo()
@@ -333,12 +333,12 @@ class Losing:
 
 
 async def test_get_whose_answer_is_lost_says_that_an_item_may_be_gone(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = here.queue("a", int)
     await queue.put_many([1, 2])
     losing = Losing(here, monkeypatch)
-    with pytest.raises(quorate.Indeterminate, match="removed that nobody received"):
+    with pytest.raises(quoracy.Indeterminate, match="removed that nobody received"):
         await queue.get()
     assert losing.applied
     assert await drained(queue) == [2]
@@ -369,7 +369,7 @@ async def test_consumers_that_want_the_same_head_each_get_one_with_few_requests(
 
 
 async def test_one_item_is_one_request_however_many_tasks_of_a_process_wait(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, producer = here.queue("a", int), here.queue("a", int)
     waiting = [asyncio.create_task(queue.get()) for _ in range(10)]
@@ -394,26 +394,26 @@ async def test_one_item_is_one_request_however_many_tasks_of_a_process_wait(
 
 
 async def test_get_that_was_refused_leaves_the_first_item_the_first(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = here.queue("a", int)
     await queue.put_many([1, 2, 3])
 
     def refused(_: Txn) -> Outcome:
         outcome = Outcome(asyncio.get_running_loop())
-        outcome.fail(quorate.Unavailable("no leader"))
+        outcome.fail(quoracy.Unavailable("no leader"))
         return outcome
 
     with monkeypatch.context() as patch:
         patch.setattr(here.writes, "begin", refused)
-        with pytest.raises(quorate.Unavailable):
+        with pytest.raises(quoracy.Unavailable):
             await queue.get()
     assert await drained(queue) == [1, 2, 3]
 
 
 async def test_item_wakes_few_of_many_who_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twenty consumers wait on an empty queue: once they met, one item is not twenty requests."""
-    async with quorate.open_store("memory:") as store, quorate.connect(store) as q:
+    async with quoracy.open_store("memory:") as store, quoracy.connect(store) as q:
         got: asyncio.Queue[int] = asyncio.Queue()
         sent = 0
         begin = q.writes.begin
@@ -463,9 +463,9 @@ def test_any_schedule_gives_each_item_once(steps: list[tuple[str, int]]) -> None
 
 async def _play(steps: list[tuple[str, int]]) -> None:
     async with (
-        quorate.open_store("memory:") as store,
-        quorate.connect(store) as one,
-        quorate.connect(store) as other,
+        quoracy.open_store("memory:") as store,
+        quoracy.connect(store) as one,
+        quoracy.connect(store) as other,
     ):
         queues = [one.queue("a", int), one.queue("a", int), other.queue("a", int)]
         put, numbers = Counter[int](), iter(range(10_000))

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.rate_limit import AHEAD_S_MAX, RateLimit
-from quorate.clock import ManualClock
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.rate_limit import AHEAD_S_MAX, RateLimit
+from quoracy.clock import ManualClock
 from tests.support.asking import contents, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -26,9 +26,9 @@ async def test_burst_is_had_at_once_by_all_together_and_no_more(place: Place) ->
         limits = [RateLimit(q, "api", rate=0.001, burst=5) for q in (one, other)]
         got = await asyncio.gather(*(limits[at % 2].try_take() for at in range(12)))
         assert sum(got) == 5
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await limits[0].take(timeout=0.5)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await limits[1].take(timeout=0)
         assert -0.001 <= await limits[1].free() < 1
 
@@ -46,13 +46,13 @@ async def test_waiting_takers_get_their_turn(place: Place) -> None:
 
 async def test_what_makes_no_sense_is_refused(q: Connection) -> None:
     for rate, burst in ((0, 1), (-1, 1), (float("inf"), 1), (1, 0.5), (float("nan"), 1)):
-        with pytest.raises(quorate.InvalidRequest, match="rate"):
+        with pytest.raises(quoracy.InvalidRequest, match="rate"):
             RateLimit(q, "api", rate=rate, burst=burst)
     limit = RateLimit(q, "api", rate=1, burst=2)
     for n in (0, -1, 3, float("nan")):
-        with pytest.raises(quorate.InvalidRequest, match="burst"):
+        with pytest.raises(quoracy.InvalidRequest, match="burst"):
             await limit.take(n)
-        with pytest.raises(quorate.InvalidRequest, match="burst"):
+        with pytest.raises(quoracy.InvalidRequest, match="burst"):
             await limit.try_take(n)
 
 
@@ -105,7 +105,7 @@ async def test_timeout_is_told_as_soon_as_it_is_known_and_takes_nothing(
     async with timed.connect() as q:
         limit = RateLimit(q, "api", rate=1, burst=3)
         await limit.take(3)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await limit.take(2, timeout=1.5)
         assert await limit.free() == 0
         taking = asyncio.create_task(limit.take(2, timeout=2))
@@ -201,12 +201,12 @@ async def test_new_process_with_a_clock_ahead_gets_one_burst_at_most(
 
 async def test_unknown_outcome_is_told_and_admits_nobody(timed: Place, clock: ManualClock) -> None:
     store = Unreliable(timed.store)
-    async with quorate.connect(store, clock=clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=clock) as q:  # type: ignore[arg-type]
         limit = RateLimit(q, "api", rate=1, burst=2)
         store.loses = True
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await limit.take()
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             await limit.try_take()
         store.loses = False
         assert await limit.free() >= 0
@@ -225,10 +225,10 @@ async def test_any_schedule_keeps_to_the_limit(
     rate: float, burst: int, takes: list[tuple[int, float, float | None]]
 ) -> None:
     clock = ManualClock()
-    async with quorate.open_store("memory:", clock=clock) as store, AsyncExitStack() as stack:
+    async with quoracy.open_store("memory:", clock=clock) as store, AsyncExitStack() as stack:
         limits = []
         for _ in range(3):
-            q = await stack.enter_async_context(quorate.connect(store, clock=clock))
+            q = await stack.enter_async_context(quoracy.connect(store, clock=clock))
             limits.append(RateLimit(q, "api", rate=rate, burst=burst))
         granted: list[float] = []
 
@@ -236,7 +236,7 @@ async def test_any_schedule_keeps_to_the_limit(
             asked = clock.now()
             try:
                 await limits[who].take(timeout=timeout)
-            except quorate.TimedOut:
+            except quoracy.TimedOut:
                 assert timeout is not None
                 return
             assert timeout is None or clock.now() <= asked + timeout + 1e-6

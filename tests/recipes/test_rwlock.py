@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.recipes.rwlock import ReadHeld, ReadWriteLock, WriteHeld
-from quorate.clock import ManualClock
-from quorate.store.model import Range, Txn
+import quoracy
+from quoracy.client.recipes.rwlock import ReadHeld, ReadWriteLock, WriteHeld
+from quoracy.clock import ManualClock
+from quoracy.store.model import Range, Txn
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place, open_place
@@ -39,13 +39,13 @@ async def nothing_left(place: Place) -> None:
     await eventually(is_empty)
 
 
-async def lose(place: Place, q: quorate.Connection) -> None:
+async def lose(place: Place, q: quoracy.Connection) -> None:
     session = await q.session()
     await place.store.revoke(session.id)
     session.found_gone()
 
 
-async def test_readers_share_and_a_writer_does_not(place: Place, q: quorate.Connection) -> None:
+async def test_readers_share_and_a_writer_does_not(place: Place, q: quoracy.Connection) -> None:
     lock = q.rwlock("a")
     async with lock.read() as one, lock.read() as two:
         assert one.is_held
@@ -115,7 +115,7 @@ async def test_nobody_writes_beside_anybody(place: Place) -> None:
     await nothing_left(place)
 
 
-async def test_reader_waits_behind_a_writer_that_waits(place: Place, q: quorate.Connection) -> None:
+async def test_reader_waits_behind_a_writer_that_waits(place: Place, q: quoracy.Connection) -> None:
     lock = q.rwlock("a")
     reading = await lock.acquire_read()
     writer = asyncio.create_task(lock.acquire_write())
@@ -158,31 +158,31 @@ async def test_wait_that_is_over_raises_and_leaves_nothing(place: Place) -> None
         async with one.rwlock("a").write():
             lock = other.rwlock("a")
             for seconds in (0.03, 0):
-                with pytest.raises(quorate.TimedOut, match="the read lock a"):
+                with pytest.raises(quoracy.TimedOut, match="the read lock a"):
                     await lock.acquire_read(timeout=seconds)
-                with pytest.raises(quorate.TimedOut, match="the write lock a"):
+                with pytest.raises(quoracy.TimedOut, match="the write lock a"):
                     await lock.acquire_write(timeout=seconds)
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 async with lock.read(timeout=0.01):
                     pytest.fail("the block was entered without holding")
             await waits(lock, 1)
         await nothing_left(place)
 
 
-async def test_what_is_free_is_got_with_no_time_to_wait(q: quorate.Connection) -> None:
+async def test_what_is_free_is_got_with_no_time_to_wait(q: quoracy.Connection) -> None:
     lock = q.rwlock("a")
     async with lock.read(timeout=0), lock.read(timeout=0):
         pass
     async with lock.write(timeout=0):
         pass
-    with pytest.raises(quorate.InvalidRequest, match="timeout"):
+    with pytest.raises(quoracy.InvalidRequest, match="timeout"):
         await lock.acquire_read(timeout=-1)
 
 
 # -- downgrade -------------------------------------------------------------------------------------
 
 
-async def test_downgrade_lets_readers_in_and_no_writer(place: Place, q: quorate.Connection) -> None:
+async def test_downgrade_lets_readers_in_and_no_writer(place: Place, q: quoracy.Connection) -> None:
     lock = q.rwlock("a")
     async with lock.write() as held:
         before = asyncio.create_task(lock.acquire_read())
@@ -211,7 +211,7 @@ async def test_downgrade_lets_readers_in_and_no_writer(place: Place, q: quorate.
     assert not after.done()
     await writing.release()
     await (await after).release()
-    with pytest.raises(quorate.LockLost, match="released"):
+    with pytest.raises(quoracy.LockLost, match="released"):
         await writing.downgrade()
     await nothing_left(place)
 
@@ -219,13 +219,13 @@ async def test_downgrade_lets_readers_in_and_no_writer(place: Place, q: quorate.
 async def test_lock_that_is_lost_after_a_downgrade_cancels_the_body(place: Place) -> None:
     async with place.connect() as q:
         lock = q.rwlock("a")
-        with pytest.raises(quorate.LockLost, match="the read lock a"):
+        with pytest.raises(quoracy.LockLost, match="the read lock a"):
             async with lock.write() as held:
                 await held.downgrade()
                 await lose(place, q)
                 await asyncio.get_running_loop().create_future()
         assert held.lost.is_set()
-        with pytest.raises(quorate.LockLost, match="deleted"):
+        with pytest.raises(quoracy.LockLost, match="deleted"):
             async with lock.write() as held:
                 await held.downgrade()
                 await place.store.delete(held.key)
@@ -233,9 +233,9 @@ async def test_lock_that_is_lost_after_a_downgrade_cancels_the_body(place: Place
         await nothing_left(place)
 
 
-async def test_downgrade_of_what_was_taken_away_raises(place: Place, q: quorate.Connection) -> None:
+async def test_downgrade_of_what_was_taken_away_raises(place: Place, q: quoracy.Connection) -> None:
     lock = q.rwlock("a", cancel_on_loss=False)
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         async with lock.write() as held:
             await place.store.delete(held.key)
             await held.downgrade()
@@ -244,10 +244,10 @@ async def test_downgrade_of_what_was_taken_away_raises(place: Place, q: quorate.
 
 @pytest.mark.parametrize("kind", ["read", "write"])
 async def test_block_whose_key_was_deleted_at_its_end_raises(
-    place: Place, q: quorate.Connection, kind: str
+    place: Place, q: quoracy.Connection, kind: str
 ) -> None:
     lock = q.rwlock("a")
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         async with lock.read() if kind == "read" else lock.write() as held:
             await place.store.delete(held.key)
     await nothing_left(place)
@@ -259,7 +259,7 @@ async def test_block_whose_key_was_deleted_at_its_end_raises(
 async def test_lost_session_frees_the_lock_and_ends_the_block(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
         lock = other.rwlock("a")
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             async with one.rwlock("a").write() as held:
                 reader = asyncio.create_task(lock.acquire_read())
                 await waits(lock, 2)
@@ -293,7 +293,7 @@ async def test_waiting_goes_on_in_the_next_session(place: Place) -> None:
             await (await task).release()
 
 
-async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quorate.Connection) -> None:
+async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quoracy.Connection) -> None:
     lock = q.rwlock("a")
     held = await lock.acquire_write()
     waiting = asyncio.create_task(lock.acquire_read())
@@ -347,7 +347,7 @@ async def test_cancelled_while_waiting_nothing_is_left(tmp_path: Path, kind: str
             async with lock.write() as held:
 
                 async def give_up() -> None:
-                    with pytest.raises(quorate.TimedOut):
+                    with pytest.raises(quoracy.TimedOut):
                         async with (
                             mine.read(timeout=0.02) if kind == "read" else mine.write(timeout=0.02)
                         ):
@@ -370,7 +370,7 @@ async def troubled(tmp_path: Path) -> AsyncIterator[tuple[Recording, ReadWriteLo
     """A lock on a store that can be made to misbehave."""
     async with open_place("memory", tmp_path) as place:
         recording = Recording(place.store)
-        async with quorate.connect(recording, namespace=place.namespace) as q:
+        async with quoracy.connect(recording, namespace=place.namespace) as q:
             yield recording, q.rwlock("a"), place
 
 
@@ -379,7 +379,7 @@ async def test_release_that_was_refused_is_made_good_in_the_background(tmp_path:
         async with troubled(tmp_path) as (recording, lock, place):
             held = await lock.acquire_write()
             recording.plan(trouble, writes_to(b"/queue/", deletes=True))
-            with pytest.raises((quorate.Unavailable, quorate.Indeterminate)):
+            with pytest.raises((quoracy.Unavailable, quoracy.Indeterminate)):
                 await held.release()
             await nothing_left(place)
             async with lock.write() as again:
@@ -400,7 +400,7 @@ async def test_acquisition_of_unknown_outcome_raises_and_is_taken_back(
                 "read": (lock.acquire_read, lock.try_acquire_read),
                 "write": (lock.acquire_write, lock.try_acquire_write),
             }[kind][is_try]
-            with pytest.raises(quorate.Indeterminate):
+            with pytest.raises(quoracy.Indeterminate):
                 await acquire()
             await nothing_left(place)
             await turns()
@@ -438,7 +438,7 @@ async def test_refused_while_waiting_is_asked_again(tmp_path: Path) -> None:
         await (await asyncio.wait_for(waiting, 10)).release()
         assert recording.met.is_set()
         recording.plan(Trouble.REFUSED, writes_to(b"/queue/"))
-        with pytest.raises(quorate.Unavailable):
+        with pytest.raises(quoracy.Unavailable):
             await lock.acquire_read()
 
 
@@ -466,7 +466,7 @@ async def test_downgrade_of_unknown_outcome_may_be_called_again(tmp_path: Path) 
         async with troubled(tmp_path) as (recording, lock, place):
             async with lock.write() as held:
                 recording.plan(trouble, writes_to(b"/queue/"))
-                with pytest.raises(quorate.Indeterminate):
+                with pytest.raises(quoracy.Indeterminate):
                     await held.downgrade()
                 await held.downgrade()
                 assert held.kind == "read"
@@ -483,7 +483,7 @@ async def test_downgrade_of_unknown_outcome_may_be_called_again(tmp_path: Path) 
 async def test_waiter_watches_only_the_one_it_waits_for(timed: Place, clock: ManualClock) -> None:
     recording = Recording(timed.store)
     # Holders watch their own keys after a while: on this clock, never.
-    async with quorate.connect(recording, namespace=timed.namespace, clock=clock) as q:
+    async with quoracy.connect(recording, namespace=timed.namespace, clock=clock) as q:
         lock = q.rwlock("a")
         await lock.acquire_read()
         await lock.acquire_read()
@@ -568,7 +568,7 @@ async def test_any_schedule_is_what_a_list_says(tmp_path: Path, steps: list[tupl
 
 async def take_step(
     place: Place,
-    connections: tuple[quorate.Connection, quorate.Connection],
+    connections: tuple[quoracy.Connection, quoracy.Connection],
     model: Model,
     step: str,
     number: int,

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client import attempts
-from quorate.client.recipes import semaphore
-from quorate.client.recipes.semaphore import Semaphore, Share
-from quorate.clock import ManualClock
-from quorate.store.model import Range, Txn
+import quoracy
+from quoracy.client import attempts
+from quoracy.client.recipes import semaphore
+from quoracy.client.recipes.semaphore import Semaphore, Share
+from quoracy.clock import ManualClock
+from quoracy.store.model import Range, Txn
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place, open_place
@@ -42,7 +42,7 @@ async def only_the_size_left(place: Place) -> None:
     await eventually(is_so)
 
 
-async def lose(place: Place, q: quorate.Connection) -> None:
+async def lose(place: Place, q: quoracy.Connection) -> None:
     session = await q.session()
     await place.store.revoke(session.id)
     session.found_gone()
@@ -53,7 +53,7 @@ async def troubled(tmp_path: Path) -> AsyncIterator[tuple[Recording, Semaphore, 
     """A semaphore of size 1 on a store that can be made to misbehave."""
     async with open_place("memory", tmp_path) as place:
         recording = Recording(place.store)
-        async with quorate.connect(recording, namespace=place.namespace) as q:
+        async with quoracy.connect(recording, namespace=place.namespace) as q:
             yield recording, q.semaphore("a", 1), place
 
 
@@ -101,7 +101,7 @@ async def test_shares_are_granted_in_order_with_growing_tokens(place: Place) -> 
         assert min(granted)[0] > first.token
 
 
-async def test_heavy_waiter_is_not_starved_by_light_ones(place: Place, q: quorate.Connection) -> None:
+async def test_heavy_waiter_is_not_starved_by_light_ones(place: Place, q: quoracy.Connection) -> None:
     slots = q.semaphore("a", 3)
     light = await slots.acquire()
     heavy = asyncio.create_task(slots.acquire(weight=3))
@@ -137,22 +137,22 @@ async def test_wait_that_is_over_raises_and_leaves_nothing(place: Place) -> None
     async with place.connect() as one, place.connect() as other:
         async with one.semaphore("a", 1):
             slots = other.semaphore("a", 1)
-            with pytest.raises(quorate.TimedOut, match="a share of 1 of the semaphore a"):
+            with pytest.raises(quoracy.TimedOut, match="a share of 1 of the semaphore a"):
                 await slots.acquire(timeout=0.03)
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await slots.acquire(timeout=0)
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 async with slots.hold(timeout=0.01):
                     pytest.fail("the block was entered without holding")
             await waits(slots, 1)
         await only_the_size_left(place)
 
 
-async def test_what_is_free_is_got_with_no_time_to_wait(place: Place, q: quorate.Connection) -> None:
+async def test_what_is_free_is_got_with_no_time_to_wait(place: Place, q: quoracy.Connection) -> None:
     slots = q.semaphore("a", 2)
     async with slots.hold(timeout=0), slots.hold(timeout=0):
         assert await slots.try_acquire() is None
-    with pytest.raises(quorate.InvalidRequest, match="timeout"):
+    with pytest.raises(quoracy.InvalidRequest, match="timeout"):
         await slots.acquire(timeout=-1)
 
 
@@ -161,13 +161,13 @@ async def test_what_is_free_is_got_with_no_time_to_wait(place: Place, q: quorate
 
 async def test_first_who_names_a_size_sets_it_and_another_is_told(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
-        with pytest.raises(quorate.InvalidRequest, match="the semaphore a has no size yet"):
+        with pytest.raises(quoracy.InvalidRequest, match="the semaphore a has no size yet"):
             await other.semaphore("a").acquire()
         slots = one.semaphore("a", 2)
         async with slots:
-            with pytest.raises(quorate.InvalidRequest, match=r"has the size 2, and .* with 3"):
+            with pytest.raises(quoracy.InvalidRequest, match=r"has the size 2, and .* with 3"):
                 await other.semaphore("a", 3).acquire()
-            with pytest.raises(quorate.InvalidRequest, match=r"has the size 2, and .* with 3"):
+            with pytest.raises(quoracy.InvalidRequest, match=r"has the size 2, and .* with 3"):
                 await other.semaphore("a", 3).try_acquire()
             async with other.semaphore("a"), other.semaphore("b", 3):
                 pass
@@ -180,7 +180,7 @@ async def test_of_two_first_sizes_one_is_refused(place: Place) -> None:
         answers = await asyncio.gather(
             one.semaphore("a", 2).size(), other.semaphore("a", 3).size(), return_exceptions=True
         )
-        assert sorted(isinstance(answer, quorate.InvalidRequest) for answer in answers) == [False, True]
+        assert sorted(isinstance(answer, quoracy.InvalidRequest) for answer in answers) == [False, True]
 
 
 async def test_size_that_was_set_at_the_last_moment_stays(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ async def test_size_that_was_set_at_the_last_moment_stays(tmp_path: Path) -> Non
             assert await q.semaphore("a", 5).size() == 5
 
         recording.interleave(be_quicker, writes_to(b"/size"))
-        with pytest.raises(quorate.InvalidRequest, match="has the size 5"):
+        with pytest.raises(quoracy.InvalidRequest, match="has the size 5"):
             await slots.acquire()
         assert await q.semaphore("a").size() == 5
 
@@ -198,13 +198,13 @@ async def test_size_that_was_set_at_the_last_moment_stays(tmp_path: Path) -> Non
 @pytest.mark.parametrize("number", [0, -1])
 async def test_sizes_and_weights_are_at_least_one(tmp_path: Path, number: int) -> None:
     async with open_place("memory", tmp_path) as place, place.connect() as q:
-        with pytest.raises(quorate.InvalidRequest, match="the size of the semaphore a"):
+        with pytest.raises(quoracy.InvalidRequest, match="the size of the semaphore a"):
             q.semaphore("a", number)
         slots = q.semaphore("a", 2)
         for refused in (slots.resize(number), slots.acquire(number), slots.try_acquire(number)):
-            with pytest.raises(quorate.InvalidRequest, match=f"is {number}"):
+            with pytest.raises(quoracy.InvalidRequest, match=f"is {number}"):
                 await refused
-        with pytest.raises(quorate.InvalidRequest, match="cannot be granted: its size is 2"):
+        with pytest.raises(quoracy.InvalidRequest, match="cannot be granted: its size is 2"):
             await slots.acquire(weight=3)
         await only_the_size_left(place)
 
@@ -227,7 +227,7 @@ async def test_larger_size_serves_those_who_wait(place: Place) -> None:
 
 
 async def test_smaller_size_evicts_nobody_and_grants_nothing_until_it_fits(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     slots = q.semaphore("a", 4)
     held = [await slots.acquire() for _ in range(4)]
@@ -246,7 +246,7 @@ async def test_smaller_size_evicts_nobody_and_grants_nothing_until_it_fits(
 
 
 async def test_waiter_too_heavy_for_the_new_size_is_told_and_blocks_nobody(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
     slots = q.semaphore("a", 4)
     share = await slots.acquire()
@@ -255,7 +255,7 @@ async def test_waiter_too_heavy_for_the_new_size_is_told_and_blocks_nobody(
     light = asyncio.create_task(slots.acquire())
     await waits(slots, 3)
     await slots.resize(2)
-    with pytest.raises(quorate.InvalidRequest, match=r"a share of 4 .* its size is 2"):
+    with pytest.raises(quoracy.InvalidRequest, match=r"a share of 4 .* its size is 2"):
         await heavy
     async with releasing(await light):
         assert share.is_held
@@ -263,7 +263,7 @@ async def test_waiter_too_heavy_for_the_new_size_is_told_and_blocks_nobody(
     await only_the_size_left(place)
 
 
-async def test_size_that_is_gone_is_set_again(place: Place, q: quorate.Connection) -> None:
+async def test_size_that_is_gone_is_set_again(place: Place, q: quoracy.Connection) -> None:
     slots = q.semaphore("a", 1)
     share = await slots.acquire()
     waiting = asyncio.create_task(slots.acquire())
@@ -280,7 +280,7 @@ async def test_size_that_is_gone_is_set_again(place: Place, q: quorate.Connectio
 async def test_lost_session_frees_its_share_and_ends_the_block(place: Place) -> None:
     async with place.connect() as one, place.connect() as other:
         slots = other.semaphore("a")
-        with pytest.raises(quorate.LockLost, match="a share of 2 of the semaphore a"):
+        with pytest.raises(quoracy.LockLost, match="a share of 2 of the semaphore a"):
             async with one.semaphore("a", 2).hold(weight=2) as share:
                 waiting = asyncio.create_task(slots.acquire())
                 await waits(slots, 2)
@@ -292,17 +292,17 @@ async def test_lost_session_frees_its_share_and_ends_the_block(place: Place) -> 
             assert await slots.try_acquire() is not None
 
 
-async def test_deleted_share_cancels_the_body(place: Place, q: quorate.Connection) -> None:
-    with pytest.raises(quorate.LockLost, match="deleted"):
+async def test_deleted_share_cancels_the_body(place: Place, q: quoracy.Connection) -> None:
+    with pytest.raises(quoracy.LockLost, match="deleted"):
         async with q.semaphore("a", 1) as share:
             await place.store.delete(share.key)
             await asyncio.get_running_loop().create_future()
 
 
 async def test_block_whose_share_was_deleted_at_its_end_raises(
-    place: Place, q: quorate.Connection
+    place: Place, q: quoracy.Connection
 ) -> None:
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         async with q.semaphore("a", 1) as share:
             await place.store.delete(share.key)
 
@@ -326,7 +326,7 @@ async def test_waiting_goes_on_in_the_next_session(place: Place) -> None:
             await (await task).release()
 
 
-async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quorate.Connection) -> None:
+async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quoracy.Connection) -> None:
     slots = q.semaphore("a", 1)
     share = await slots.acquire()
     waiting = asyncio.create_task(slots.acquire())
@@ -441,7 +441,7 @@ async def test_acquisition_of_unknown_outcome_raises_and_is_taken_back(tmp_path:
             async with troubled(tmp_path) as (recording, slots, place):
                 await slots.size()
                 recording.plan(trouble, writes_to(b"/holders/"))
-                with pytest.raises(quorate.Indeterminate):
+                with pytest.raises(quoracy.Indeterminate):
                     await getattr(slots, acquire)()
                 await only_the_size_left(place)
                 await turns()
@@ -461,25 +461,25 @@ async def test_refused_while_waiting_is_asked_again(tmp_path: Path) -> None:
         async with releasing(await asyncio.wait_for(waiting, 10)) as share:
             assert share.is_held
         recording.plan(Trouble.REFUSED, writes_to(b"/holders/"))
-        with pytest.raises(quorate.Unavailable):
+        with pytest.raises(quoracy.Unavailable):
             await slots.acquire()
 
 
 async def test_size_that_changes_at_the_last_moment_is_obeyed(tmp_path: Path) -> None:
     async with troubled(tmp_path) as (recording, slots, place):
         other = Recording(place.store)
-        async with quorate.connect(other, namespace=place.namespace) as q:
+        async with quoracy.connect(other, namespace=place.namespace) as q:
 
             async def shrink() -> None:
                 await q.semaphore("a").resize(1)
 
             await slots.resize(2)
             recording.interleave(shrink, writes_to(b"/holders/"))
-            with pytest.raises(quorate.InvalidRequest, match="its size is 1"):
+            with pytest.raises(quoracy.InvalidRequest, match="its size is 1"):
                 await slots.acquire(weight=2)
             await slots.resize(2)
             recording.interleave(shrink, writes_to(b"/holders/"))
-            with pytest.raises(quorate.InvalidRequest, match="its size is 1"):
+            with pytest.raises(quoracy.InvalidRequest, match="its size is 1"):
                 await slots.try_acquire(weight=2)
             await slots.resize(2)
             first = await slots.acquire()
@@ -487,7 +487,7 @@ async def test_size_that_changes_at_the_last_moment_is_obeyed(tmp_path: Path) ->
             await waits(slots, 2)
             recording.interleave(shrink, writes_to(b"/holders/"))
             await first.release()
-            with pytest.raises(quorate.InvalidRequest, match="its size is 1"):
+            with pytest.raises(quoracy.InvalidRequest, match="its size is 1"):
                 await waiting
         await only_the_size_left(place)
 
@@ -559,7 +559,7 @@ async def test_one_waits_for_room_and_the_others_for_the_one_before_them(
 ) -> None:
     recording = Recording(timed.store)
     # Holders watch their own keys after a while: on this clock, never.
-    async with quorate.connect(recording, namespace=timed.namespace, clock=clock) as q:
+    async with quoracy.connect(recording, namespace=timed.namespace, clock=clock) as q:
         slots = q.semaphore("a", 1)
         await slots.acquire()
         tasks = []
@@ -663,7 +663,7 @@ async def test_any_schedule_is_what_two_lists_say(tmp_path: Path, steps: list[tu
 
 async def take_step(
     place: Place,
-    connections: tuple[quorate.Connection, quorate.Connection],
+    connections: tuple[quoracy.Connection, quoracy.Connection],
     model: Model,
     step: str,
     number: int,
@@ -672,7 +672,7 @@ async def take_step(
     if step in ("acquire", "try"):
         slots = connections[int(which)].semaphore("a")
         if number > model.size:
-            with pytest.raises(quorate.InvalidRequest):
+            with pytest.raises(quoracy.InvalidRequest):
                 await slots.acquire(number)
         elif step == "acquire":
             task = asyncio.create_task(slots.acquire(number))
@@ -694,7 +694,7 @@ async def take_step(
         await lose_one(place, connections[number], model, number)
 
 
-async def lose_one(place: Place, q: quorate.Connection, model: Model, number: int) -> None:
+async def lose_one(place: Place, q: quoracy.Connection, model: Model, number: int) -> None:
     # Those who wait would wait again, in whichever order they come to it: they go first.
     while leaving := [each for each in model.waiting if each.connection == number]:
         each = leaving[0]
@@ -725,7 +725,7 @@ async def agrees(slots: Semaphore, model: Model) -> None:
     await waits(slots, len(model.holders) + len(model.waiting))
     await asyncio.wait_for(asyncio.gather(*(each.task for each in model.holders)), 20)
     for each in model.refused:
-        with pytest.raises(quorate.InvalidRequest):
+        with pytest.raises(quoracy.InvalidRequest):
             await asyncio.wait_for(each.task, 20)
     model.refused.clear()
     await turns()

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.recipes.singleton import Singleton
-from quorate.clock import ManualClock
-from quorate.fencing import MemoryGate
+import quoracy
+from quoracy.client.recipes.singleton import Singleton
+from quoracy.clock import ManualClock
+from quoracy.fencing import MemoryGate
 from tests.support.asking import eventually, turns, until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -25,7 +25,7 @@ async def nothing_left(place: Place) -> bool:
     return not (await place.store.range(place.corner, keys_only=True)).kvs
 
 
-async def lose_session(q: quorate.Connection) -> None:
+async def lose_session(q: quoracy.Connection) -> None:
     session = await q.session()
     await q.store.revoke(session.id)
     session.found_gone()  # sooner or later the server tells
@@ -35,7 +35,7 @@ async def test_one_runs_at_a_time_with_growing_tokens(place: Place) -> None:
     tokens: list[int] = []
     running = 0
 
-    async def work(term: quorate.Term) -> int:
+    async def work(term: quoracy.Term) -> int:
         nonlocal running
         running += 1
         assert running == 1
@@ -61,7 +61,7 @@ async def test_work_moves_on_loss_and_its_process_stands_again(place: Place) -> 
         cancelled: list[str] = []
         news = asyncio.Event()
 
-        async def work(name: str, term: quorate.Term) -> None:
+        async def work(name: str, term: quoracy.Term) -> None:
             runs.append((name, term.token))
             news.set()
             try:
@@ -107,9 +107,9 @@ async def test_run_that_was_overtaken_is_refused_by_its_token(timed: Place) -> N
     gate = MemoryGate()
     async with timed.connect() as one, timed.connect() as two:
         began, proceed = asyncio.Event(), asyncio.Event()
-        refused: list[quorate.StaleToken] = []
+        refused: list[quoracy.StaleToken] = []
 
-        async def stubborn(term: quorate.Term) -> None:
+        async def stubborn(term: quoracy.Term) -> None:
             """Goes on although it was cancelled."""
             began.set()
             try:
@@ -118,11 +118,11 @@ async def test_run_that_was_overtaken_is_refused_by_its_token(timed: Place) -> N
                 await proceed.wait()
                 try:
                     await gate.admit("r", term.token)
-                except quorate.StaleToken as error:
+                except quoracy.StaleToken as error:
                     refused.append(error)
                 raise
 
-        async def quick(term: quorate.Term) -> int:
+        async def quick(term: quoracy.Term) -> int:
             await gate.admit("r", term.token)
             return term.token
 
@@ -135,11 +135,11 @@ async def test_run_that_was_overtaken_is_refused_by_its_token(timed: Place) -> N
         assert [error.highest for error in refused] == [token]
 
 
-async def test_result_that_comes_after_the_loss_does_not_count(q: quorate.Connection) -> None:
+async def test_result_that_comes_after_the_loss_does_not_count(q: quoracy.Connection) -> None:
     runs: list[int] = []
 
     @Singleton(q, "w")
-    async def work(term: quorate.Term) -> int:
+    async def work(term: quoracy.Term) -> int:
         runs.append(term.token)
         if len(runs) == 1:
             await lose_session(q)
@@ -152,16 +152,16 @@ async def test_result_that_comes_after_the_loss_does_not_count(q: quorate.Connec
     assert await asyncio.wait_for(work(), 30) == runs[1] > runs[0]
 
 
-async def test_exception_is_raised_after_stepping_down(place: Place, q: quorate.Connection) -> None:
+async def test_exception_is_raised_after_stepping_down(place: Place, q: quoracy.Connection) -> None:
     async def fails() -> None:
         raise LookupError("a mistake")
 
     async def loses_something_else() -> None:
-        raise quorate.LockLost("a lock of its own")
+        raise quoracy.LockLost("a lock of its own")
 
     with pytest.raises(LookupError, match="a mistake"):
         await Singleton(q, "w").run(fails)
-    with pytest.raises(quorate.LockLost, match="of its own"):
+    with pytest.raises(quoracy.LockLost, match="of its own"):
         await Singleton(q, "w", restart=True).run(loses_something_else)
     assert await nothing_left(place)
 
@@ -200,11 +200,11 @@ async def answer() -> int:
     return 42
 
 
-async def test_waiting_for_the_turn_takes_a_timeout(place: Place, q: quorate.Connection) -> None:
+async def test_waiting_for_the_turn_takes_a_timeout(place: Place, q: quoracy.Connection) -> None:
     async def work() -> None:
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await Singleton(q, "w").run(answer, timeout=0.02)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await Singleton(q, "w", restart=True).run(answer, timeout=0)
 
     await Singleton(q, "w").run(work)
@@ -219,7 +219,7 @@ async def test_work_takes_the_term_or_nothing(timed: Place) -> None:
         async def with_default(number: int = 7) -> int:
             return number
 
-        async def two(term: quorate.Term, number: int) -> int:
+        async def two(term: quoracy.Term, number: int) -> int:
             return number
 
         async def keyword(*, number: int) -> int:
@@ -230,9 +230,9 @@ async def test_work_takes_the_term_or_nothing(timed: Place) -> None:
         assert await singleton.run(functools.partial(two, number=8)) == 8
         assert singleton(answer).__name__ == "answer"
         for wrong in (two, keyword):
-            with pytest.raises(quorate.InvalidRequest, match="takes the term, or nothing"):
+            with pytest.raises(quoracy.InvalidRequest, match="takes the term, or nothing"):
                 singleton(wrong)  # type: ignore[arg-type]
-        with pytest.raises(quorate.InvalidRequest, match="restart_first"):
+        with pytest.raises(quoracy.InvalidRequest, match="restart_first"):
             Singleton(q, "w", restart_first=0)
 
 
@@ -259,7 +259,7 @@ async def test_closed_connection_ends_it(timed: Place) -> None:
         async with timed.connect() as q:
             waiting = asyncio.create_task(Singleton(q, "w", restart=True).run(answer))
             await turns()
-        with pytest.raises(quorate.QuorateError):
+        with pytest.raises(quoracy.QuoracyError):
             await asyncio.wait_for(waiting, 20)
 
 
@@ -276,14 +276,14 @@ def test_the_first_in_line_runs_and_nobody_else(schedule: list[tuple[str, int]])
     """
 
     async def run() -> None:
-        async with quorate.open_store("memory:") as store, AsyncExitStack() as stack:
-            connections = [await stack.enter_async_context(quorate.connect(store)) for _ in range(3)]
+        async with quoracy.open_store("memory:") as store, AsyncExitStack() as stack:
+            connections = [await stack.enter_async_context(quoracy.connect(store)) for _ in range(3)]
             line: list[int] = []
             tasks: dict[int, asyncio.Task[str]] = {}
             running: dict[int, asyncio.Future[str]] = {}
             tokens: list[int] = []
 
-            async def work(at: int, term: quorate.Term) -> str:
+            async def work(at: int, term: quoracy.Term) -> str:
                 assert not running
                 tokens.append(term.token)
                 running[at] = asyncio.get_running_loop().create_future()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.client.recipes.value import Change, DefaultedValue, Value, Versioned
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.client.recipes.value import Change, DefaultedValue, Value, Versioned
 from tests.support.asking import turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -45,9 +45,9 @@ async def test_bytes_and_text_are_kept_as_they_are(place: Place, q: Connection) 
 
 async def test_another_type_is_told(q: Connection) -> None:
     await Value(q, "v", str).set("red")
-    with pytest.raises(quorate.ValueUnreadable, match="Settings"):
+    with pytest.raises(quoracy.ValueUnreadable, match="Settings"):
         await Value(q, "v", Settings).get()
-    with pytest.raises(quorate.InvalidRequest, match="cannot be stored"):
+    with pytest.raises(quoracy.InvalidRequest, match="cannot be stored"):
         await Value(q, "v", bytes).set("red")  # type: ignore[arg-type]
 
 
@@ -92,23 +92,23 @@ async def test_update_that_raises_or_changes_nothing_writes_nothing(q: Connectio
     async def wrong(seen: int) -> int:
         return seen
 
-    with pytest.raises(quorate.InvalidRequest, match="plain function"):
+    with pytest.raises(quoracy.InvalidRequest, match="plain function"):
         await value.update(wrong)  # type: ignore[arg-type]
     assert await value.get() == made
 
 
 async def test_update_gives_up_against_others_at_its_time() -> None:
-    async with quorate.connect("memory:") as q:
+    async with quoracy.connect("memory:") as q:
         value, calls = Value(q, "v", int), 0
 
         def lose(_: int | None) -> int:
             # Another writes between what was read and what is written.
             nonlocal calls
             calls += 1
-            q.writes.begin(quorate.Txn((), (quorate.Put(b"v", b"%d" % -calls),)))
+            q.writes.begin(quoracy.Txn((), (quoracy.Put(b"v", b"%d" % -calls),)))
             return 5
 
-        with pytest.raises(quorate.TimedOut, match="updating"):
+        with pytest.raises(quoracy.TimedOut, match="updating"):
             await value.update(lose, timeout=0.05)
         assert calls > 1
         assert (await value.wait_until(lambda seen: seen == -calls, timeout=5)) is not None
@@ -152,7 +152,7 @@ async def test_changes_that_were_forgotten_are_told(timed: Place) -> None:
         first = await value.set(1)
         await value.set(2)
         await timed.store.compact(await value.set(3))
-        with pytest.raises(quorate.Compacted):
+        with pytest.raises(quoracy.Compacted):
             async with aclosing(value.changes(after=first)) as changes:
                 await anext(changes)
 
@@ -185,9 +185,9 @@ async def test_wait_until_sees_what_comes_and_what_is_there(place: Place) -> Non
         assert found is not None
         assert found.value == 3
         assert await value.wait_until(lambda seen: seen == 3, timeout=0) == found
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await value.wait_until(lambda seen: seen == 4, timeout=0.02)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await value.wait_until(lambda seen: seen == 4, timeout=0)
         await value.delete()
         assert await value.wait_until(lambda seen: seen is None, timeout=5) is None
@@ -203,11 +203,11 @@ async def test_default_stands_in_and_is_not_stored(place: Place, q: Connection) 
 
 async def test_lost_answer_is_told(timed: Place) -> None:
     store = Unreliable(timed.store)
-    async with quorate.connect(store, clock=timed.clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=timed.clock) as q:  # type: ignore[arg-type]
         value = Value(q, "v", int)
         store.loses = True
         for lost in (value.set(1), value.update(lambda seen: (seen or 0) + 1), value.delete()):
-            with pytest.raises(quorate.Indeterminate):
+            with pytest.raises(quoracy.Indeterminate):
                 await lost
 
 
@@ -233,7 +233,7 @@ async def test_cancelled_anywhere_an_update_is_whole_or_nothing(place: Place) ->
     st.lists(st.tuples(st.sampled_from(["set", "update", "delete"]), st.integers(0, 9)), max_size=12)
 )
 async def test_changes_tell_the_whole_story_of_any_schedule(steps: list[tuple[str, int]]) -> None:
-    async with quorate.connect("memory:") as q:
+    async with quoracy.connect("memory:") as q:
         value = Value(q, "v", int)
 
         async def step(kind: str, number: int) -> None:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import quorate
-from quorate.client.backlog import Window
-from quorate.client.jobs import Job
-from quorate.client.outcomes import Outcome
-from quorate.client.recipes.work_queue import WorkQueue, WorkStats
-from quorate.clock import ManualClock
-from quorate.store.model import KeyRange, Put, Txn
+import quoracy
+from quoracy.client.backlog import Window
+from quoracy.client.jobs import Job
+from quoracy.client.outcomes import Outcome
+from quoracy.client.recipes.work_queue import WorkQueue, WorkStats
+from quoracy.clock import ManualClock
+from quoracy.store.model import KeyRange, Put, Txn
 from tests.support.asking import eventually, turns
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.places import Place
@@ -24,9 +24,9 @@ from tests.support.profiles import examples
 
 
 @pytest.fixture
-async def here() -> AsyncIterator[quorate.Connection]:
+async def here() -> AsyncIterator[quoracy.Connection]:
     """Where the kind of store makes no difference."""
-    async with quorate.connect("memory:") as connection:
+    async with quoracy.connect("memory:") as connection:
         yield connection
 
 
@@ -35,15 +35,15 @@ async def counts(work: WorkQueue[str]) -> tuple[int, int, int]:
     return stats.waiting, stats.claimed, stats.dead
 
 
-async def lose_session(place: Place, q: quorate.Connection) -> None:
+async def lose_session(place: Place, q: quoracy.Connection) -> None:
     """As after its time to live: the store ends it, the connection is told, and has its next one."""
     session = await q.session()
     await place.store.revoke(session.id)
     session.found_gone()
-    await q.wait_state(quorate.SessionState.CONNECTED, timeout=20)
+    await q.wait_state(quoracy.SessionState.CONNECTED, timeout=20)
 
 
-async def test_block_left_normally_acknowledges(place: Place, q: quorate.Connection) -> None:
+async def test_block_left_normally_acknowledges(place: Place, q: quoracy.Connection) -> None:
     work = q.work_queue("a", str)
     await work.put_many(["x", "y"])
     async with work.claim(timeout=5) as job:
@@ -61,7 +61,7 @@ async def test_block_left_normally_acknowledges(place: Place, q: quorate.Connect
     assert [kv.key for kv in left] == [place.key("a/tail")]
 
 
-async def test_exception_returns_the_item_to_its_old_place(q: quorate.Connection) -> None:
+async def test_exception_returns_the_item_to_its_old_place(q: quoracy.Connection) -> None:
     work = q.work_queue("a", str)
     await work.put_many(["x", "y", "z"])
     with pytest.raises(ZeroDivisionError):
@@ -77,7 +77,7 @@ async def test_exception_returns_the_item_to_its_old_place(q: quorate.Connection
     assert order == [("x", 2), ("y", 1), ("z", 1)]
 
 
-async def test_release_returns_the_item(q: quorate.Connection) -> None:
+async def test_release_returns_the_item(q: quoracy.Connection) -> None:
     work = q.work_queue("a", str)
     await work.put("x")
     async with work.claim() as job:
@@ -87,9 +87,9 @@ async def test_release_returns_the_item(q: quorate.Connection) -> None:
     job = await work.take(timeout=0)
     assert (job.item, job.attempts) == ("x", 2)
     await job.ack()
-    with pytest.raises(quorate.TimedOut):
+    with pytest.raises(quoracy.TimedOut):
         await work.take(timeout=0)
-    with pytest.raises(quorate.TimedOut):
+    with pytest.raises(quoracy.TimedOut):
         async with work.claim(timeout=0.01):
             pytest.fail("the block was entered without a job")
 
@@ -99,7 +99,7 @@ async def test_lost_session_returns_the_item_at_once_and_cancels_the_body(place:
         work, elsewhere = dying.work_queue("a", str), other.work_queue("a", str)
         await work.put_many(["x", "y"])
         waiting: asyncio.Task[Job[str]] | None = None
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             async with work.claim() as job:
                 assert await second(elsewhere) == "y"
                 waiting = asyncio.create_task(elsewhere.take(timeout=60))
@@ -109,7 +109,7 @@ async def test_lost_session_returns_the_item_at_once_and_cancels_the_body(place:
         again = await waiting
         assert (again.item, again.attempts) == ("x", 2)
         assert again.token > job.token
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             await job.ack()
         await again.ack()
 
@@ -127,7 +127,7 @@ async def test_acknowledgement_of_a_lost_claim_is_refused_by_the_store(place: Pl
         job = await work.take()
         await place.store.delete(job.key)  # as the end of its lease does
         again = await elsewhere.take(timeout=5)
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             await job.ack()
         assert not job.is_acknowledged
         await job.release()  # takes nothing from the one who has it
@@ -137,10 +137,10 @@ async def test_acknowledgement_of_a_lost_claim_is_refused_by_the_store(place: Pl
         assert await counts(elsewhere) == (0, 0, 0)
 
 
-async def test_block_whose_claim_was_deleted_is_cancelled(place: Place, q: quorate.Connection) -> None:
+async def test_block_whose_claim_was_deleted_is_cancelled(place: Place, q: quoracy.Connection) -> None:
     work = q.work_queue("a", str)
     await work.put("x")
-    with pytest.raises(quorate.LockLost, match="deleted"):
+    with pytest.raises(quoracy.LockLost, match="deleted"):
         async with work.claim() as job:
             await place.store.delete(job.key)
             await asyncio.get_running_loop().create_future()
@@ -167,7 +167,7 @@ async def test_tokens_grow_across_claims_and_each_item_has_one_worker(place: Pla
                         done.append((job.token, job.item))
                 except LookupError:
                     pass
-                except quorate.TimedOut:
+                except quoracy.TimedOut:
                     return
 
         await asyncio.gather(*(worker(queues[at % 2], at) for at in range(5)))
@@ -177,7 +177,7 @@ async def test_tokens_grow_across_claims_and_each_item_has_one_worker(place: Pla
     assert len({token for token, _ in done}) == 60
 
 
-async def test_item_that_fails_too_often_becomes_a_dead_letter(q: quorate.Connection) -> None:
+async def test_item_that_fails_too_often_becomes_a_dead_letter(q: quoracy.Connection) -> None:
     work = q.work_queue("a", str, attempts_max=2)
     await work.put_many(["poison", "fine"])
     for attempt in (1, 2):
@@ -205,7 +205,7 @@ async def test_item_whose_workers_die_becomes_a_dead_letter(place: Place) -> Non
         for _ in range(2):
             await work.take(timeout=5)
             await lose_session(place, q)
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await work.take(timeout=0)
         (letter,) = await work.dead_letters()
         assert (letter.item, letter.attempts) == ("kills", 2)
@@ -216,7 +216,7 @@ async def test_item_whose_workers_die_becomes_a_dead_letter(place: Place) -> Non
 
 
 async def test_unreadable_item_becomes_a_dead_letter_and_the_work_goes_on(
-    here: quorate.Connection,
+    here: quoracy.Connection,
 ) -> None:
     await here.work_queue("a", str).put("no number")
     numbers = here.work_queue("a", int)
@@ -225,11 +225,11 @@ async def test_unreadable_item_becomes_a_dead_letter_and_the_work_goes_on(
         assert job.item == 7
     (letter,) = await numbers.dead_letters()
     assert letter.data == b"no number"
-    with pytest.raises(quorate.ValueUnreadable):
+    with pytest.raises(quoracy.ValueUnreadable):
         _ = letter.item
 
 
-async def test_dead_letters_come_in_pages(here: quorate.Connection) -> None:
+async def test_dead_letters_come_in_pages(here: quoracy.Connection) -> None:
     work = here.work_queue("a", str, attempts_max=1)
     await work.put_many(list("abcde"))
     for _ in range(5):
@@ -266,7 +266,7 @@ async def test_item_returned_elsewhere_comes_first_again_within_a_moment(
 
 
 async def test_item_returned_while_others_are_looked_at_is_not_missed(
-    place: Place, q: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    place: Place, q: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that goes on behind the claimed items: what comes back before it meanwhile counts."""
     work = q.work_queue("a", str)
@@ -302,7 +302,7 @@ async def test_free_item_is_found_behind_many_that_are_claimed(place: Place) -> 
             await place.store.txn(Txn(then=puts))
         job = await work.take(timeout=0)
         assert job.item == 650
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             await work.take(timeout=0)
         await place.store.delete(claim_of[b"0"])
         assert (await work.take(timeout=5)).item == 0
@@ -341,7 +341,7 @@ async def test_cancelled_wait_leaves_nothing(place: Place) -> None:
         work = q.work_queue("a", str)
 
         async def wait() -> None:
-            with pytest.raises(quorate.TimedOut):
+            with pytest.raises(quoracy.TimedOut):
                 await work.take(timeout=0.01)
 
         async for attempt in cancelled_everywhere(wait):
@@ -375,7 +375,7 @@ async def test_claim_held_too_long_is_lost(timed: Place, clock: ManualClock) -> 
         await clock.advance(2.9)
         assert await work.stats() == WorkStats(0, 1, 0, (await work.stats()).revision)
         await clock.advance(0.2)
-        with pytest.raises(quorate.LockLost, match="held for 3 s"):
+        with pytest.raises(quoracy.LockLost, match="held for 3 s"):
             await hanging
         await turns()
         assert await counts(work) == (1, 0, 0)
@@ -385,7 +385,7 @@ class Answering:
     """Answers the next write that has `key` in it with an error, after it was applied or instead."""
 
     def __init__(
-        self, q: quorate.Connection, patch: pytest.MonkeyPatch, error: Exception, *, applied: bool
+        self, q: quoracy.Connection, patch: pytest.MonkeyPatch, error: Exception, *, applied: bool
     ) -> None:
         begin = q.writes.begin
 
@@ -403,12 +403,12 @@ class Answering:
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_claim_with_an_unknown_outcome_is_given_back(
-    place: Place, q: quorate.Connection, monkeypatch: pytest.MonkeyPatch, applied: bool
+    place: Place, q: quoracy.Connection, monkeypatch: pytest.MonkeyPatch, applied: bool
 ) -> None:
     work = q.work_queue("a", str)
     await work.put("x")
-    Answering(q, monkeypatch, quorate.Indeterminate("the connection broke"), applied=applied)
-    with pytest.raises(quorate.Indeterminate):
+    Answering(q, monkeypatch, quoracy.Indeterminate("the connection broke"), applied=applied)
+    with pytest.raises(quoracy.Indeterminate):
         await work.take()
 
     async def free() -> bool:
@@ -424,13 +424,13 @@ async def test_claim_with_an_unknown_outcome_is_given_back(
 
 
 async def test_acknowledgement_that_was_not_taken_can_be_sent_again(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = here.work_queue("a", str)
     await work.put("x")
     async with work.claim() as job:
-        Answering(here, monkeypatch, quorate.Unavailable("no leader"), applied=False)
-        with pytest.raises(quorate.Unavailable):
+        Answering(here, monkeypatch, quoracy.Unavailable("no leader"), applied=False)
+        with pytest.raises(quoracy.Unavailable):
             await job.ack()
         assert job.is_held
     assert job.is_acknowledged
@@ -438,26 +438,26 @@ async def test_acknowledgement_that_was_not_taken_can_be_sent_again(
 
 
 async def test_block_that_cannot_acknowledge_returns_the_item_and_says_so(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = here.work_queue("a", str)
     await work.put("x")
-    with pytest.raises(quorate.Unavailable):
+    with pytest.raises(quoracy.Unavailable):
         async with work.claim() as job:
-            Answering(here, monkeypatch, quorate.Unavailable("no leader"), applied=False)
+            Answering(here, monkeypatch, quoracy.Unavailable("no leader"), applied=False)
     assert not job.is_acknowledged
     assert await counts(work) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("applied", [True, False])
 async def test_acknowledgement_with_an_unknown_outcome_holds_nothing(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch, applied: bool
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch, applied: bool
 ) -> None:
     work = here.work_queue("a", str)
     await work.put("x")
-    with pytest.raises(quorate.Indeterminate, match="done once more"):
+    with pytest.raises(quoracy.Indeterminate, match="done once more"):
         async with work.claim():
-            Answering(here, monkeypatch, quorate.Indeterminate("it broke"), applied=applied)
+            Answering(here, monkeypatch, quoracy.Indeterminate("it broke"), applied=applied)
 
     async def settled() -> bool:
         return await counts(work) == (0 if applied else 1, 0, 0)
@@ -466,7 +466,7 @@ async def test_acknowledgement_with_an_unknown_outcome_holds_nothing(
 
 
 async def test_cancelled_acknowledgement_that_was_not_taken_returns_the_item(
-    here: quorate.Connection, monkeypatch: pytest.MonkeyPatch
+    here: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = here.work_queue("a", str)
     await work.put("x")
@@ -479,7 +479,7 @@ async def test_cancelled_acknowledgement_that_was_not_taken_returns_the_item(
     acknowledging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await acknowledging
-    outcome.fail(quorate.Unavailable("no leader"))
+    outcome.fail(quoracy.Unavailable("no leader"))
 
     async def returned() -> bool:
         return await counts(work) == (1, 0, 0)
@@ -487,8 +487,8 @@ async def test_cancelled_acknowledgement_that_was_not_taken_returns_the_item(
     await eventually(returned)
 
 
-async def test_nonsense_is_refused(here: quorate.Connection) -> None:
-    with pytest.raises(quorate.InvalidRequest, match="attempts_max"):
+async def test_nonsense_is_refused(here: quoracy.Connection) -> None:
+    with pytest.raises(quoracy.InvalidRequest, match="attempts_max"):
         here.work_queue("a", str, attempts_max=0)
     assert await here.work_queue("a", str).put_many([]) == 0
 
@@ -515,9 +515,9 @@ def test_any_schedule_does_each_item_and_gives_it_to_one_at_a_time(
 
 async def _play(steps: list[tuple[str, int]]) -> None:
     async with (
-        quorate.open_store("memory:") as store,
-        quorate.connect(store) as one,
-        quorate.connect(store) as other,
+        quoracy.open_store("memory:") as store,
+        quoracy.connect(store) as one,
+        quoracy.connect(store) as other,
     ):
         connections = [one, other]
         queues = [q.work_queue("a", int, attempts_max=None) for q in connections]
@@ -534,7 +534,7 @@ async def _play(steps: list[tuple[str, int]]) -> None:
             elif step == "claim":
                 free = [item for item in items if item not in {job.item for _, job in held}]
                 if not free:
-                    with pytest.raises(quorate.TimedOut):
+                    with pytest.raises(quoracy.TimedOut):
                         await queues[argument].take(timeout=0)
                     continue
                 job = await queues[argument].take(timeout=0)
@@ -545,7 +545,7 @@ async def _play(steps: list[tuple[str, int]]) -> None:
                 session = await connections[argument].session()
                 await store.revoke(session.id)
                 session.found_gone()
-                await connections[argument].wait_state(quorate.SessionState.CONNECTED)
+                await connections[argument].wait_state(quoracy.SessionState.CONNECTED)
                 held = [(owner, job) for owner, job in held if owner != argument]
             elif held:
                 _, job = held.pop(argument % len(held))

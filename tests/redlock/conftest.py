@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from quorate.redlock import Redlock
+from quoracy.redlock import Redlock
 from tests.support.redis_server import RedisServer, redis_program, redis_servers
 
 

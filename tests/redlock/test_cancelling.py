@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from quorate.redlock import Redlock
+from quoracy.redlock import Redlock
 from tests.support.asking import until
 from tests.support.cancelling import cancelled_everywhere
 from tests.support.redis_server import RedisServer

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.redlock import Redlock, quorum, sync
+from quoracy.redlock import Redlock, quorum, sync
 from tests.support.redis_server import RedisServer
 
 GUIDE = Path(__file__).parent.parent.parent / "docs" / "guides" / "redlock.md"

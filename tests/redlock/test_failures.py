@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import LockLost, TimedOut, Unavailable
-from quorate.redlock import Redlock
+from quoracy.clock import ManualClock
+from quoracy.errors import LockLost, TimedOut, Unavailable
+from quoracy.redlock import Redlock
 from tests.support.asking import eventually, until
 from tests.support.redis_server import RedisServer, redis_program
 
@@ -249,8 +249,8 @@ async def test_password_that_is_missing_fails_at_once_with_the_servers_words(tmp
 
 FORKING = """
 import asyncio, os, sys
-from quorate.errors import Forked
-from quorate.redlock import Redlock, sync
+from quoracy.errors import Forked
+from quoracy.redlock import Redlock, sync
 
 def told(act):
     try:

@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-import quorate.redlock
-from quorate.clock import ManualClock
-from quorate.errors import InvalidRequest, LockLost, TimedOut, Unavailable, Unsupported
-from quorate.redlock import Held, Redlock
+import quoracy.redlock
+from quoracy.clock import ManualClock
+from quoracy.errors import InvalidRequest, LockLost, TimedOut, Unavailable, Unsupported
+from quoracy.redlock import Held, Redlock
 from tests.support.asking import until
 from tests.support.redis_server import RedisServer
 
@@ -208,7 +208,7 @@ async def test_hold_max_ends_it_although_it_is_renewed(urls: list[str]) -> None:
 
 async def test_there_is_no_fencing_token_and_it_says_why(redlock: Redlock) -> None:
     async with redlock.lock("a") as held:
-        with pytest.raises(Unsupported, match=r"no fencing token.*quorate\.connect"):
+        with pytest.raises(Unsupported, match=r"no fencing token.*quoracy\.connect"):
             _ = held.token
 
 
@@ -377,16 +377,16 @@ def test_ttl_that_leaves_no_time_is_refused() -> None:
 def test_missing_redis_package_is_explained() -> None:
     program = (
         "import sys; sys.modules['redis'] = sys.modules['redis.asyncio'] = None\n"
-        "from quorate.redlock import Redlock\n"
+        "from quoracy.redlock import Redlock\n"
         "Redlock(['redis://localhost'])\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
     )
-    assert "Unsupported: quorate.redlock needs the redis package" in done.stderr
-    assert "pip install 'quorate[redis]'" in done.stderr
+    assert "Unsupported: quoracy.redlock needs the redis package" in done.stderr
+    assert "pip install 'quoracy[redis]'" in done.stderr
 
 
 def test_public_names() -> None:
-    assert quorate.redlock.__all__ == ["Held", "Holding", "Lock", "Redlock"]
-    assert quorate.redlock.Held is Held
+    assert quoracy.redlock.__all__ == ["Held", "Holding", "Lock", "Redlock"]
+    assert quoracy.redlock.Held is Held

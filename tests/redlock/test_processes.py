@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
-from quorate.redlock import Redlock
+from quoracy.redlock import Redlock
 from tests.redlock import workers
 from tests.support.redis_server import RedisServer
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.redlock.quorum import Answer, Tenure, Terms, Verdict, explain
+from quoracy.redlock.quorum import Answer, Tenure, Terms, Verdict, explain
 from tests.support.profiles import examples
 
 YES, NO, SILENT = Answer(Verdict.YES), Answer(Verdict.NO), Answer(Verdict.SILENT, "timed out")

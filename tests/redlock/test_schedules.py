@@ -41,7 +41,7 @@ async def test_processes_exclude_each_other_while_a_minority_of_servers_comes_an
     program = redis_program()
     if program is None:
         pytest.skip("redis-server is not installed")
-    seed = int(os.environ.get("QUORATE_SEED") or random.SystemRandom().getrandbits(32))
+    seed = int(os.environ.get("QUORACY_SEED") or random.SystemRandom().getrandbits(32))
     rng = random.Random(seed)
     (tmp_path / "counter").write_text("0")
     with redis_servers(program, tmp_path / "redis", 5, appendonly=True) as servers:
@@ -63,7 +63,7 @@ async def test_processes_exclude_each_other_while_a_minority_of_servers_comes_an
         finally:
             for process in processes:
                 process.kill()
-    again = f"QUORATE_SEED={seed} makes the same schedule"
+    again = f"QUORACY_SEED={seed} makes the same schedule"
     assert [process.exitcode for process in processes] == [0] * 3, again
     counts = [int((tmp_path / f"worker {number}").read_text()) for number in range(3)]
     assert int((tmp_path / "counter").read_text()) == sum(counts) > 0, again

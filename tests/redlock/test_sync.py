@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-import quorate.redlock
-from quorate.clock import SystemClock
-from quorate.errors import InvalidRequest, LockLost, TimedOut, Unavailable, Unsupported
-from quorate.redlock import sync
-from quorate.redlock.portal import Portal
+import quoracy.redlock
+from quoracy.clock import SystemClock
+from quoracy.errors import InvalidRequest, LockLost, TimedOut, Unavailable, Unsupported
+from quoracy.redlock import sync
+from quoracy.redlock.portal import Portal
 from tests.support.redis_server import RedisServer
 
 
@@ -143,16 +143,16 @@ def test_both_faces_have_the_same_names() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
-    assert public(sync.Redlock) == public(quorate.redlock.Redlock)
-    assert public(sync.Lock) == public(quorate.redlock.Lock)
+    assert public(sync.Redlock) == public(quoracy.redlock.Redlock)
+    assert public(sync.Lock) == public(quoracy.redlock.Lock)
     # Those that only the block of the asynchronous face needs, and one that is an attribute there.
     only_async = {"leave", "loss", "note_expiry", "on_loss"}
-    assert public(sync.Held) - {"error"} == public(quorate.redlock.Held) - only_async
+    assert public(sync.Held) - {"error"} == public(quoracy.redlock.Held) - only_async
     assert sync.RedlockOptions.__optional_keys__ == {
-        *inspect.signature(quorate.redlock.Redlock).parameters
+        *inspect.signature(quoracy.redlock.Redlock).parameters
     } - {"servers"}
     assert sync.LockOptions.__optional_keys__ == {
-        *inspect.signature(quorate.redlock.Redlock.lock).parameters
+        *inspect.signature(quoracy.redlock.Redlock.lock).parameters
     } - {"self", "name", "cancel_on_loss"}
 
 
@@ -185,7 +185,7 @@ def test_what_succeeds_for_a_caller_that_was_interrupted_is_undone() -> None:
 
 INTERRUPTED = """
 import signal, sys, threading
-from quorate.redlock.sync import Redlock
+from quoracy.redlock.sync import Redlock
 
 with Redlock(sys.argv[1:], server_timeout=3, retry_delay=0.01) as redlock:
     held = redlock.lock("a").acquire()
@@ -212,7 +212,7 @@ def test_interrupted_waiter_goes_on_at_once(urls: list[str], redises: list[Redis
 
 FORGETFUL = """
 import sys
-from quorate.redlock.sync import Redlock
+from quoracy.redlock.sync import Redlock
 
 held = Redlock(sys.argv[1:], server_timeout=3).lock("a").acquire()
 print(held.is_held)

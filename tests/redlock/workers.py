@@ -7,8 +7,8 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from quorate.errors import LockLost, TimedOut
-from quorate.redlock import Redlock, sync
+from quoracy.errors import LockLost, TimedOut
+from quoracy.redlock import Redlock, sync
 
 __all__ = [
     "count_until_stopped",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from quorate.clock import ManualClock
-from quorate.errors import QuorateError
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import (
+from quoracy.clock import ManualClock
+from quoracy.errors import QuoracyError
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import (
     Event,
     EventKind,
     KeyRange,
@@ -106,22 +106,22 @@ async def stays_silent(stream: WatchStream, store: Store) -> bool:
     return silent
 
 
-async def read_to_the_end(stream: WatchStream) -> tuple[list[WatchBatch], QuorateError]:
+async def read_to_the_end(stream: WatchStream) -> tuple[list[WatchBatch], QuoracyError]:
     """Everything a watch tells, and the error it ends with."""
     batches: list[WatchBatch] = []
     try:
         while True:
             batches.append(await anext(stream))
-    except QuorateError as error:
+    except QuoracyError as error:
         return batches, error
 
 
-async def failure_of(stream: WatchStream) -> QuorateError:
+async def failure_of(stream: WatchStream) -> QuoracyError:
     """The error a watch ends with: an engine may tell when it is entered or when it is read."""
     try:
         async with stream:
             _, error = await read_to_the_end(stream)
-    except QuorateError as early:
+    except QuoracyError as early:
         return early
     return error
 

@@ -12,10 +12,10 @@ from typing import Unpack
 
 import msgspec
 
-from quorate.engines.opening import open_embedded
-from quorate.errors import QuorateError, Unavailable
-from quorate.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
-from quorate.store.model import (
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import QuoracyError, Unavailable
+from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.model import (
     ClusterHealth,
     DeleteResult,
     Keys,
@@ -59,7 +59,7 @@ class ClusterStore:
         self._inner = inner
         self._health = _WELL
         self._listeners: dict[object, Callable[[bool], None]] = {}
-        self.write_error: QuorateError | None = None  # what the next writes end with
+        self.write_error: QuoracyError | None = None  # what the next writes end with
 
     def set_health(self, **fields: object) -> None:
         was_serving = self._health.is_serving

@@ -20,16 +20,16 @@ from typing import Self
 import msgspec
 import pytest
 
-from quorate.client.remote import open_remote
-from quorate.client.urls import Address, Target
-from quorate.clock import Clock
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.etcd.opening import open_etcd
-from quorate.engines.opening import open_embedded
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
-from quorate.store.api import Store
-from quorate.store.rules import Limits
+from quoracy.client.remote import open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.clock import Clock
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.etcd.opening import open_etcd
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
+from quoracy.store.api import Store
+from quoracy.store.rules import Limits
 from tests.support.etcd_pool import etcd_pool
 from tests.support.spread_store import SpreadStore
 
@@ -93,7 +93,7 @@ async def _sqlite(place: Place) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def _remote(place: Place) -> AsyncIterator[Store]:
-    """Quorate's own client on Quorate's own server, both in this process."""
+    """Quoracy's own client on Quoracy's own server, both in this process."""
     # Named as TCP, as the server's own is, or asyncio would leave Nagle's algorithm on.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind(("127.0.0.1", 0))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.jobs import Done
-from quorate.errors import StorageFailed
-from quorate.store.replies import Reply
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.jobs import Done
+from quoracy.errors import StorageFailed
+from quoracy.store.replies import Reply
 
 __all__ = ["break_disk"]
 

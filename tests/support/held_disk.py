@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from quorate.engines.embedded.syncing import FileSync, FileSyncs, OnSynced
-from quorate.store.replies import Reply
+from quoracy.engines.embedded.syncing import FileSync, FileSyncs, OnSynced
+from quoracy.store.replies import Reply
 
 __all__ = ["HeldDisk"]
 
@@ -18,7 +18,7 @@ class HeldDisk:
     """Of the stores that are opened from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("quorate.engines.embedded.jobs.FileSyncs", self._syncs)
+        monkeypatch.setattr("quoracy.engines.embedded.jobs.FileSyncs", self._syncs)
         self.is_held = False
         self.begun: list[_HeldSync] = []
         self.replies_count = 0  # that were handed over to be sent

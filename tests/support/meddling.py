@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self, cast
 
-from quorate.errors import QuorateError, Rejected
-from quorate.store.api import Store, WatchStream
-from quorate.store.model import Keys, RangeResult, WatchBatch
+from quoracy.errors import QuoracyError, Rejected
+from quoracy.store.api import Store, WatchStream
+from quoracy.store.model import Keys, RangeResult, WatchBatch
 
 __all__ = ["Meddling"]
 
@@ -51,7 +51,7 @@ class Meddling:
 class _Deaf:
     """A watch that hears nothing, or is refused."""
 
-    def __init__(self, error: QuorateError | None = None) -> None:
+    def __init__(self, error: QuoracyError | None = None) -> None:
         self._error = error
 
     def request_progress(self) -> None:

@@ -18,10 +18,10 @@ from typing import Any
 
 import pytest
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.clock import Clock
-from quorate.store.api import Store
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.clock import Clock
+from quoracy.store.api import Store
 from tests.differential.etcd_server import etcd_binary, running_etcd
 from tests.faults.server_process import ServerProcess
 
@@ -34,7 +34,7 @@ _numbers = itertools.count(1)
 class Place:
     """One store, and a corner of it that is this test's own.
 
-    target: what `quorate.connect` is given; a URL where other processes can come too.
+    target: what `quoracy.connect` is given; a URL where other processes can come too.
     store: the store itself, without the namespace.
     """
 
@@ -49,16 +49,16 @@ class Place:
         options.setdefault("namespace", self.namespace)
         if self.clock is not None:
             options.setdefault("clock", self.clock)
-        return quorate.connect(self.target, **options)
+        return quoracy.connect(self.target, **options)
 
     def key(self, name: str) -> bytes:
         """The key of a name in this corner."""
         return f"{self.namespace}/{name}".encode()
 
     @property
-    def corner(self) -> quorate.KeyRange:
+    def corner(self) -> quoracy.KeyRange:
         """Everything this test may have left behind."""
-        return quorate.KeyRange.prefix(f"{self.namespace}/".encode())
+        return quoracy.KeyRange.prefix(f"{self.namespace}/".encode())
 
 
 class Servers:
@@ -71,8 +71,8 @@ class Servers:
 
     def url(self, kind: str) -> str:
         if kind not in self._urls:
-            directory = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="quorate-")))
-            self._urls[kind] = (self._etcd if kind == "etcd" else self._quorate)(directory)
+            directory = Path(self._ends.enter_context(tempfile.TemporaryDirectory(prefix="quoracy-")))
+            self._urls[kind] = (self._etcd if kind == "etcd" else self._quoracy)(directory)
         return self._urls[kind]
 
     def _etcd(self, directory: Path) -> str:
@@ -81,7 +81,7 @@ class Servers:
             pytest.skip("etcd is not installed")
         return f"etcd://127.0.0.1:{self._ends.enter_context(running_etcd(program, directory))}"
 
-    def _quorate(self, directory: Path) -> str:
+    def _quoracy(self, directory: Path) -> str:
         server = self._ends.enter_context(ServerProcess(directory))
         server.start()
         server.wait_greeting()
@@ -96,10 +96,10 @@ async def open_place(name: str, directory: Path, clock: Clock | None = None) -> 
     """A place of that kind; a clock only where the store is in this process."""
     if name in ("memory", "sqlite"):
         url = "memory:" if name == "memory" else f"sqlite:{directory}/place.db"
-        async with quorate.open_store(url, clock=clock) as store:
+        async with quoracy.open_store(url, clock=clock) as store:
             yield Place(name, store, store, clock)
         return
     assert clock is None, f"{name} has its own time"
     url = _servers.url(name)
-    async with quorate.open_store(url) as store:
+    async with quoracy.open_store(url) as store:
         yield Place(name, url, store)

@@ -59,7 +59,7 @@ def _turn() -> Iterator[int]:
 @cache
 def _own_ports(pid: int) -> list[int]:
     """The first slice that no other process has.  A child that was forked gets one of its own."""
-    locks = Path(tempfile.gettempdir(), f"quorate-test-ports-{os.getuid()}")
+    locks = Path(tempfile.gettempdir(), f"quoracy-test-ports-{os.getuid()}")
     locks.mkdir(exist_ok=True)
     starts = list(_PORTS[::_SLICE])
     # Not the first one every time: what others left behind is mostly there.

@@ -30,7 +30,7 @@ def running_postgres() -> Iterator[str]:
         pytest.skip("PostgreSQL is not installed")
     user = _unprivileged_user()
     # Not in tmp_path: the path of a Unix socket has 107 bytes, and root's directories keep others out.
-    directory = Path(tempfile.mkdtemp(prefix="quorate-postgres-"))
+    directory = Path(tempfile.mkdtemp(prefix="quoracy-postgres-"))
     try:
         if user is not None:
             os.chown(directory, user.pw_uid, user.pw_gid)
@@ -42,7 +42,7 @@ def running_postgres() -> Iterator[str]:
                 "-D",
                 data,
                 "-U",
-                "quorate",
+                "quoracy",
                 "-A",
                 "trust",
                 "-E",
@@ -73,7 +73,7 @@ def running_postgres() -> Iterator[str]:
                 extra_groups=None if user is None else [],
             )
         try:
-            where = f"host={directory} user=quorate dbname=postgres"
+            where = f"host={directory} user=quoracy dbname=postgres"
             _wait_ready(where, process, directory / "log")
             yield where
         finally:

@@ -1,4 +1,4 @@
-"""How long to look: quickly and always the same by default, long and at random with QUORATE_SOAK=1."""
+"""How long to look: quickly and always the same by default, long and at random with QUORACY_SOAK=1."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ settings.register_profile(
 
 def load() -> None:
     """Before any test is imported: what `settings` says there adds to the profile of that moment."""
-    settings.load_profile("soak" if os.environ.get("QUORATE_SOAK") == "1" else "default")
+    settings.load_profile("soak" if os.environ.get("QUORACY_SOAK") == "1" else "default")
 
 
 def examples(count: int) -> int:

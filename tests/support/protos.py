@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from quorate.wire.protobuf import FieldSpec, Kind, Message, fields_of
+from quoracy.wire.protobuf import FieldSpec, Kind, Message, fields_of
 
 MODULES = ("kv", "rpc", "maintenance", "auth", "lock", "election", "health")
 TYPES = {  # Kind -> number of the type in descriptor.proto
@@ -40,7 +40,7 @@ RANGES = {
 
 def message_classes() -> Iterator[type[Message]]:
     for name in MODULES:
-        module = importlib.import_module(f"quorate.wire.etcd.{name}")
+        module = importlib.import_module(f"quoracy.wire.etcd.{name}")
         for member in vars(module).values():
             if (
                 isinstance(member, type)

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 from typing import Any, Unpack
 
-from quorate.errors import Indeterminate, Unavailable
-from quorate.store.api import Store, WatchOptions, WatchStream
-from quorate.store.model import Delete, Keys, Put, Txn, TxnResult
+from quoracy.errors import Indeterminate, Unavailable
+from quoracy.store.api import Store, WatchOptions, WatchStream
+from quoracy.store.model import Delete, Keys, Put, Txn, TxnResult
 
 __all__ = ["Recording", "Trouble", "writes_to"]
 

@@ -7,31 +7,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quorate.server.settings import GROUPS, Setting, in_group
+from quoracy.server.settings import GROUPS, Setting, in_group
 
 __all__ = ["EXAMPLE", "GUIDE", "REWRITE", "in_guide", "make_example", "make_table"]
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "server.md"
-EXAMPLE = GUIDE.with_name("quorate.toml")
+EXAMPLE = GUIDE.with_name("quoracy.toml")
 REWRITE = "python -m tests.support.settings_table"
 
 _BEGIN = "<!-- settings: made by tests/support/settings_table.py -->\n"
 _END = "<!-- end of settings -->\n"
 # For settings that have no default to show.
 _EXAMPLES = {
-    "advertise-etcd": "quorate.example:2379",
+    "advertise-etcd": "quoracy.example:2379",
     "cell": "a=10.0.0.1,b=10.0.0.2,c=10.0.0.3",
-    "cell-ca": "/etc/quorate/cell-ca.pem",
-    "cell-cert": "/etc/quorate/cell.pem",
-    "cell-key": "/etc/quorate/cell.key",
-    "data-dir": "/var/lib/quorate",
-    "engine": "sqlite:/var/lib/quorate/quorate.db",
+    "cell-ca": "/etc/quoracy/cell-ca.pem",
+    "cell-cert": "/etc/quoracy/cell.pem",
+    "cell-key": "/etc/quoracy/cell.key",
+    "data-dir": "/var/lib/quoracy",
+    "engine": "sqlite:/var/lib/quoracy/quoracy.db",
     "etcd-flags": "--heartbeat-interval=200 --election-timeout=2000",
     "etcd-program": "/usr/local/bin/etcd",
     "node": "a",
-    "tls-cert": "/etc/quorate/server.pem",
-    "tls-key": "/etc/quorate/server.key",
-    "tls-client-ca": "/etc/quorate/client-ca.pem",
+    "tls-cert": "/etc/quoracy/server.pem",
+    "tls-key": "/etc/quoracy/server.key",
+    "tls-client-ca": "/etc/quoracy/client-ca.pem",
     "zookeeper-min-session-timeout": "4000",
     "zookeeper-max-session-timeout": "40000",
     "zookeeper-super-digest": "super:PYIKMvaBmWYQJkCRPKlP34EmIeM=",
@@ -54,7 +54,7 @@ def _row(setting: Setting[object]) -> str:
 
 def make_example() -> str:
     lines = [
-        "# Settings of `quorate serve --config quorate.toml`, all of them commented out.",
+        "# Settings of `quoracy serve --config quoracy.toml`, all of them commented out.",
         "# Each is shown with its default, or with an example where there is none.",
     ]
     for group in GROUPS:

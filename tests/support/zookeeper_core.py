@@ -8,21 +8,21 @@ import struct
 from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.acl import OPEN_ACL, Identity
-from quorate.faces.zookeeper.commits import Outcome
-from quorate.faces.zookeeper.commits import Request as Submitted
-from quorate.faces.zookeeper.proposals import DeleteContainer
-from quorate.faces.zookeeper.replica import Replica
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.faces.zookeeper.tree import Node, Tree
-from quorate.faces.zookeeper.watches import WatchKind
-from quorate.store.api import Store
-from quorate.store.model import LeaseId
-from quorate.wire.zookeeper.codes import Op
-from quorate.wire.zookeeper.requests import (
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.acl import OPEN_ACL, Identity
+from quoracy.faces.zookeeper.commits import Outcome
+from quoracy.faces.zookeeper.commits import Request as Submitted
+from quoracy.faces.zookeeper.proposals import DeleteContainer
+from quoracy.faces.zookeeper.replica import Replica
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree import Node, Tree
+from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.store.api import Store
+from quoracy.store.model import LeaseId
+from quoracy.wire.zookeeper.codes import Op
+from quoracy.wire.zookeeper.requests import (
     Acl,
     CloseSession,
     Create,

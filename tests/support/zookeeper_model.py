@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from quorate.wire.zookeeper.requests import Acl, Check, Create, Delete, Multi, SetAcl, SetData
+from quoracy.wire.zookeeper.requests import Acl, Check, Create, Delete, Multi, SetAcl, SetData
 
 __all__ = ["Answer", "Asked", "Event", "Model", "Refused", "Request", "Stat", "Znode", "judge"]
 

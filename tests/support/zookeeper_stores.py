@@ -12,9 +12,9 @@ from enum import Enum
 from types import TracebackType
 from typing import Self, TypeAlias, Unpack
 
-from quorate.errors import Indeterminate, NoSpace, Overloaded
-from quorate.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
-from quorate.store.model import (
+from quoracy.errors import Indeterminate, NoSpace, Overloaded
+from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.model import (
     DeleteResult,
     KeyRange,
     Keys,

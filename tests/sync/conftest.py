@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import quorate.sync
+import quoracy.sync
 from tests.faults.server_process import ServerProcess
 
 _numbers = itertools.count(1)
@@ -31,7 +31,7 @@ def namespace() -> str:
     return f"sync-{os.getpid()}-{next(_numbers)}"
 
 
-Connect = Callable[[], quorate.sync.Connection]
+Connect = Callable[[], quoracy.sync.Connection]
 
 
 @pytest.fixture(params=["memory", "sqlite", "server"])
@@ -41,25 +41,25 @@ def connect(request: pytest.FixtureRequest, namespace: str, tmp_path: Path) -> I
         url = "memory:" if request.param == "memory" else f"sqlite:{tmp_path}/place.db"
         if request.param == "server":
             url = request.getfixturevalue("server_url")
-        first = stack.enter_context(quorate.sync.connect(url, namespace=namespace, session_ttl=10))
+        first = stack.enter_context(quoracy.sync.connect(url, namespace=namespace, session_ttl=10))
         fresh = [first]
 
-        def connect() -> quorate.sync.Connection:
+        def connect() -> quoracy.sync.Connection:
             if fresh:
                 return fresh.pop()
             where = url if request.param == "server" else first.store
-            return stack.enter_context(quorate.sync.connect(where, namespace=namespace))
+            return stack.enter_context(quoracy.sync.connect(where, namespace=namespace))
 
         yield connect
 
 
 @pytest.fixture
-def q(connect: Connect) -> quorate.sync.Connection:
+def q(connect: Connect) -> quoracy.sync.Connection:
     return connect()
 
 
 @pytest.fixture
-def memory() -> Iterator[quorate.sync.Connection]:
+def memory() -> Iterator[quoracy.sync.Connection]:
     """A connection to a store in this process."""
-    with quorate.sync.connect("memory:") as connection:
+    with quoracy.sync.connect("memory:") as connection:
         yield connection

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import pytest
 
-import quorate
-import quorate.sync
-from quorate.sync.blocks import same
+import quoracy
+import quoracy.sync
+from quoracy.sync.blocks import same
 
 from .conftest import Connect
 
@@ -25,7 +25,7 @@ class Settings:
     workers: int = 4
 
 
-def revoke(q: quorate.sync.Connection, held: quorate.sync.Held) -> None:
+def revoke(q: quoracy.sync.Connection, held: quoracy.sync.Held) -> None:
     """Take the session away, as an operator would."""
     (kv,) = q.store.range(held.key).kvs
     q.store.revoke(kv.lease)
@@ -36,7 +36,7 @@ def test_lock_excludes_threads_and_connections(connect: Connect) -> None:
     inside, most, tokens = 0, 0, []
     judge = threading.Lock()
 
-    def work(q: quorate.sync.Connection) -> None:
+    def work(q: quoracy.sync.Connection) -> None:
         nonlocal inside, most
         lock = q.lock("the-lock")
         for _ in range(4):
@@ -57,7 +57,7 @@ def test_lock_excludes_threads_and_connections(connect: Connect) -> None:
     assert connections[0].lock("the-lock").contenders() == ()
 
 
-def test_one_lock_object_is_shared_by_many_threads(q: quorate.sync.Connection) -> None:
+def test_one_lock_object_is_shared_by_many_threads(q: quoracy.sync.Connection) -> None:
     lock, counter = q.lock("shared"), 0
 
     def work() -> None:
@@ -73,7 +73,7 @@ def test_one_lock_object_is_shared_by_many_threads(q: quorate.sync.Connection) -
     assert counter == 40
 
 
-def test_threads_leave_the_blocks_they_entered(memory: quorate.sync.Connection) -> None:
+def test_threads_leave_the_blocks_they_entered(memory: quoracy.sync.Connection) -> None:
     """Two hold shares through one object, and the first to enter leaves first."""
     semaphore = memory.semaphore("slots", 2)
     first_in, second_in, first_out = threading.Event(), threading.Event(), threading.Event()
@@ -104,7 +104,7 @@ def test_threads_leave_the_blocks_they_entered(memory: quorate.sync.Connection) 
 def test_timeout_raises_and_leaves_nothing(connect: Connect) -> None:
     one, other = connect(), connect()
     with one.lock("taken"):
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             other.lock("taken").acquire(timeout=0.05)
         with pytest.raises(TimeoutError):
             with other.lock("taken").hold(timeout=0):
@@ -113,22 +113,22 @@ def test_timeout_raises_and_leaves_nothing(connect: Connect) -> None:
         assert len(one.lock("taken").contenders()) == 1
 
 
-def test_lost_lock_is_told_and_raised_at_the_end_of_the_block(q: quorate.sync.Connection) -> None:
+def test_lost_lock_is_told_and_raised_at_the_end_of_the_block(q: quoracy.sync.Connection) -> None:
     reached = False
-    with pytest.raises(quorate.LockLost, match="is lost"):
+    with pytest.raises(quoracy.LockLost, match="is lost"):
         with q.lock("lost") as held:
             assert not held.lost.is_set()
             revoke(q, held)
             assert held.lost.wait(30)
             assert not held.is_held
             assert held.remaining_s == 0
-            with pytest.raises(quorate.LockLost):
+            with pytest.raises(quoracy.LockLost):
                 held.check()
             reached = True
     assert reached
 
 
-def test_what_the_body_raises_after_a_loss_is_what_is_raised(q: quorate.sync.Connection) -> None:
+def test_what_the_body_raises_after_a_loss_is_what_is_raised(q: quoracy.sync.Connection) -> None:
     with pytest.raises(ZeroDivisionError):
         with q.lock("lost") as held:
             revoke(q, held)
@@ -138,7 +138,7 @@ def test_what_the_body_raises_after_a_loss_is_what_is_raised(q: quorate.sync.Con
 
 def test_lost_lock_is_free_for_others_before_the_block_ends(connect: Connect) -> None:
     one, other = connect(), connect()
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         with one.lock("free") as held:
             revoke(one, held)
             with other.lock("free").hold(timeout=30) as next_held:
@@ -146,7 +146,7 @@ def test_lost_lock_is_free_for_others_before_the_block_ends(connect: Connect) ->
             assert held.lost.wait(30)
 
 
-def test_exception_of_the_body_goes_on_and_the_lock_is_free(memory: quorate.sync.Connection) -> None:
+def test_exception_of_the_body_goes_on_and_the_lock_is_free(memory: quoracy.sync.Connection) -> None:
     for error in (ValueError("mine"), KeyboardInterrupt(), SystemExit(3), StopIteration(1)):
         with pytest.raises(type(error)) as raised:
             with memory.lock("body"):
@@ -155,7 +155,7 @@ def test_exception_of_the_body_goes_on_and_the_lock_is_free(memory: quorate.sync
         assert memory.lock("body").contenders() == ()
 
 
-def test_reentrant_lock_belongs_to_the_thread(q: quorate.sync.Connection) -> None:
+def test_reentrant_lock_belongs_to_the_thread(q: quoracy.sync.Connection) -> None:
     lock = q.lock("again", reentrant=True)
     with lock as outer:
         with lock as inner:
@@ -172,14 +172,14 @@ def test_reentrant_lock_belongs_to_the_thread(q: quorate.sync.Connection) -> Non
 
 
 def test_lock_that_is_not_reentrant_times_out_in_its_own_thread(
-    memory: quorate.sync.Connection,
+    memory: quoracy.sync.Connection,
 ) -> None:
     lock = memory.lock("once")
-    with lock, pytest.raises(quorate.TimedOut):
+    with lock, pytest.raises(quoracy.TimedOut):
         lock.acquire(timeout=0.05)
 
 
-def test_block_is_for_one_use(memory: quorate.sync.Connection) -> None:
+def test_block_is_for_one_use(memory: quoracy.sync.Connection) -> None:
     block = memory.lock("x").hold()
     with block:
         with pytest.raises(RuntimeError, match="entered before"):
@@ -188,14 +188,14 @@ def test_block_is_for_one_use(memory: quorate.sync.Connection) -> None:
         block.__enter__()
 
 
-def test_block_of_another_thread_cannot_be_left(memory: quorate.sync.Connection) -> None:
+def test_block_of_another_thread_cannot_be_left(memory: quoracy.sync.Connection) -> None:
     lock = memory.lock("mine")
     with lock, ThreadPoolExecutor(1) as pool:
         with pytest.raises(RuntimeError, match="another thread"):
             pool.submit(lock.__exit__, None, None, None).result()
 
 
-def test_exit_stack_of_a_thread_that_is_over_can_be_closed(memory: quorate.sync.Connection) -> None:
+def test_exit_stack_of_a_thread_that_is_over_can_be_closed(memory: quoracy.sync.Connection) -> None:
     stack, lock = contextlib.ExitStack(), memory.lock("handed-on")
     thread = threading.Thread(target=lambda: stack.enter_context(lock))
     thread.start()
@@ -206,7 +206,7 @@ def test_exit_stack_of_a_thread_that_is_over_can_be_closed(memory: quorate.sync.
 
 
 def test_block_that_is_entered_although_its_wait_was_cancelled_is_left(
-    memory: quorate.sync.Connection,
+    memory: quoracy.sync.Connection,
 ) -> None:
     steps: list[str] = []
 
@@ -220,10 +220,10 @@ def test_block_that_is_entered_although_its_wait_was_cancelled_is_left(
         async def __aexit__(self, *_: object) -> None:
             steps.append("left")
 
-    block: quorate.sync.Block[None] = quorate.sync.Block(memory._portal, Stubborn(), same)
+    block: quoracy.sync.Block[None] = quoracy.sync.Block(memory._portal, Stubborn(), same)
 
     def enter() -> None:
-        with pytest.raises(quorate.StoreClosed):
+        with pytest.raises(quoracy.StoreClosed):
             block.__enter__()
 
     thread = threading.Thread(target=enter)
@@ -245,7 +245,7 @@ def test_leader_is_followed_and_told_of_its_loss(connect: Connect) -> None:
             seen.append(term.value)
 
     with one.election("chief").observe() as leaders:
-        with pytest.raises(quorate.LeadershipLost):
+        with pytest.raises(quoracy.LeadershipLost):
             with one.election("chief").lead("first") as term:
                 shown = [next(leaders).value]
                 thread = threading.Thread(target=stand)
@@ -259,7 +259,7 @@ def test_leader_is_followed_and_told_of_its_loss(connect: Connect) -> None:
     assert seen == ["second, really"]
 
 
-def test_release_by_another_thread_wakes_the_waiter(memory: quorate.sync.Connection) -> None:
+def test_release_by_another_thread_wakes_the_waiter(memory: quoracy.sync.Connection) -> None:
     held = memory.lock("handed").acquire()
     got: list[int] = []
     waiter = threading.Thread(target=lambda: got.append(memory.lock("handed").acquire().token))
@@ -276,8 +276,8 @@ def test_release_by_another_thread_wakes_the_waiter(memory: quorate.sync.Connect
     [lambda q: q.cache("x", str), lambda q: q.config("y", Settings)],
 )
 def test_what_is_entered_and_gives_itself_does_so(
-    memory: quorate.sync.Connection,
-    enter: Callable[[quorate.sync.Connection], contextlib.AbstractContextManager[object]],
+    memory: quoracy.sync.Connection,
+    enter: Callable[[quoracy.sync.Connection], contextlib.AbstractContextManager[object]],
 ) -> None:
     entered = enter(memory)
     with entered as inside:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import quorate.sync
+import quoracy.sync
 from tests.faults.scale import LONG
 
 pytestmark = pytest.mark.faults
@@ -20,8 +20,8 @@ ENDS_S = 20.0
 
 CONNECT = """
 import sys, threading, time
-import quorate, quorate.sync
-q = quorate.sync.connect(sys.argv[1], namespace=sys.argv[2], session_ttl=60)
+import quoracy, quoracy.sync
+q = quoracy.sync.connect(sys.argv[1], namespace=sys.argv[2], session_ttl=60)
 """
 
 
@@ -41,7 +41,7 @@ FORGETFUL = {
     "an iterator": "q.value('v', int).set(1); changes = q.value('v', int).changes(); next(changes)",
     "a listener": "q.on_state(lambda state: time.sleep(1000))",
     "a cache": "cache = q.cache('c', str); cache.__enter__()",
-    "two connections": "other = quorate.sync.connect(sys.argv[1]); other.lock('right').acquire()",
+    "two connections": "other = quoracy.sync.connect(sys.argv[1]); other.lock('right').acquire()",
     # As a name server that does not answer: asyncio looks host names up in its executor.
     "a look-up that hangs": (
         "portal = q._portal; portal.call(lambda: portal.loop.run_in_executor(None, time.sleep, 1000))"
@@ -87,7 +87,7 @@ def test_program_that_forgets_to_close_ends_silently_and_ends_its_session(
 ) -> None:
     done = run(PROGRAMS[what], server_url, namespace, flags=flags)
     assert (done.returncode, said(done)) == (0, [])
-    with quorate.sync.connect(server_url, namespace=namespace) as q:
+    with quoracy.sync.connect(server_url, namespace=namespace) as q:
         # The session of the program had a minute to live.
         with q.lock("left").hold(timeout=ENDS_S), q.lock("waited-for").hold(timeout=ENDS_S):
             pass
@@ -103,7 +103,7 @@ def test_store_in_the_process_is_closed_at_its_end(url: str, tmp_path: Path, nam
         # Closed in the ordinary way: nothing is left to be taken into the file.
         wal = Path(f"{tmp_path}/forgotten.db-wal")
         assert not wal.exists() or wal.stat().st_size == 0
-        with quorate.sync.connect(url, namespace=namespace) as q:
+        with quoracy.sync.connect(url, namespace=namespace) as q:
             found = q.value("kept", int).get()
             assert found is not None
             assert found.value == 7
@@ -128,7 +128,7 @@ def late():
     q.close()
     try:
         q.lock("x")
-    except quorate.StoreClosed:
+    except quoracy.StoreClosed:
         print("closed")
 atexit.register(late)
 {CONNECT}
@@ -152,7 +152,7 @@ def test_program_ends_although_its_server_is_silent(namespace: str, server_url: 
         assert relay.stdout is not None
         port = relay.stdout.readline().strip()
         body = f"import os, signal; q.lock('left').acquire(); os.kill({relay.pid}, signal.SIGSTOP)"
-        done = run(body, f"quorate://127.0.0.1:{port}", namespace)
+        done = run(body, f"quoracy://127.0.0.1:{port}", namespace)
         assert (done.returncode, said(done)) == (0, [])
     finally:
         relay.send_signal(signal.SIGCONT)
@@ -193,6 +193,6 @@ def test_interrupted_program_ends_its_session(server_url: str, namespace: str) -
     os.kill(program.pid, signal.SIGINT)
     _, errors = program.communicate(timeout=ENDS_S)
     assert errors.strip().endswith("KeyboardInterrupt")
-    with quorate.sync.connect(server_url, namespace=namespace) as q:
+    with quoracy.sync.connect(server_url, namespace=namespace) as q:
         with q.lock("left").hold(timeout=ENDS_S):
             pass

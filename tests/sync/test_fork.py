@@ -16,11 +16,11 @@ pytestmark = pytest.mark.faults
 
 FORKING = """
 import asyncio, gc, os, signal, sys, threading, time, traceback
-import quorate, quorate.sync
+import quoracy, quoracy.sync
 URL, NAMESPACE = sys.argv[1:]
 
 def connect():
-    return quorate.sync.connect(URL, namespace=NAMESPACE, session_ttl=2)
+    return quoracy.sync.connect(URL, namespace=NAMESPACE, session_ttl=2)
 
 def in_child(function):
     '''Run it in a forked child; what it raises is the child's exit status, and shown.'''
@@ -45,7 +45,7 @@ def raises_forked(*uses):
         began = time.monotonic()
         try:
             use()
-        except quorate.Forked as error:
+        except quoracy.Forked as error:
             assert str(os.getpid()) in str(error)
         else:
             raise AssertionError(use)
@@ -104,7 +104,7 @@ def child():
     gc.collect()
 
 wait(in_child(child))
-assert held.is_held and q.state is quorate.SessionState.CONNECTED
+assert held.is_held and q.state is quoracy.SessionState.CONNECTED
 held.release()
 value.set(2)
 assert next(changes).value == 2
@@ -144,7 +144,7 @@ def work(mine):
 for generation in range(2):
     wait(*[in_child(worker) for _ in range(3)])
     # The ends of children are no business of the parent's session.
-    assert boot.is_held and q.state is quorate.SessionState.CONNECTED
+    assert boot.is_held and q.state is quoracy.SessionState.CONNECTED
     assert counter.add(1) == generation + 1
 print(q.value("n", int).get().value)
 assert boot.is_held
@@ -203,7 +203,7 @@ with q.lock("child").hold(timeout=0):
     pass
 time.sleep(0.1)
 assert held.is_held
-held.txn(quorate.Put(b"proof", b"1"))
+held.txn(quoracy.Put(b"proof", b"1"))
 q.close()
 """,
         server_url,
@@ -222,17 +222,17 @@ def test_workers_of_multiprocessing_connect_by_themselves(
         """
 import multiprocessing, sys
 from concurrent.futures import ProcessPoolExecutor
-import quorate, quorate.sync
+import quoracy, quoracy.sync
 
 def work(url, namespace, number):
-    with quorate.sync.connect(url, namespace=namespace) as q:
+    with quoracy.sync.connect(url, namespace=namespace) as q:
         with q.lock("pool").hold(timeout=20):
             return q.counter("runs").add(1)
 
 def inherited(_):
     try:
         q.lock("x")
-    except quorate.Forked:
+    except quoracy.Forked:
         return "forked"
     except NameError:
         return "not inherited"
@@ -240,7 +240,7 @@ def inherited(_):
 if __name__ == "__main__":
     url, namespace, method = sys.argv[1:]
     context = multiprocessing.get_context(method)
-    q = quorate.sync.connect(url, namespace=namespace)
+    q = quoracy.sync.connect(url, namespace=namespace)
     held = q.lock("main").acquire()
     with ProcessPoolExecutor(2, mp_context=context) as pool:
         runs = sorted(pool.map(work, [url] * 4, [namespace] * 4, range(4)))
@@ -268,7 +268,7 @@ def test_inherited_asynchronous_connection_raises_at_once(url: str, namespace: s
     run(
         """
 async def main():
-    async with quorate.connect(URL, namespace=NAMESPACE, session_ttl=2) as q:
+    async with quoracy.connect(URL, namespace=NAMESPACE, session_ttl=2) as q:
         lock = q.lock("x")
         held = await lock.acquire()
         election = q.election("e")
@@ -279,7 +279,7 @@ async def main():
             # driven by hand as far as they get.
             coroutines = (
                 lambda: lock.acquire(), lambda: lock.try_acquire(), lambda: election.leader(),
-                lambda: q.wait_state(quorate.SessionState.CONNECTED),
+                lambda: q.wait_state(quoracy.SessionState.CONNECTED),
             )
             for coroutine in coroutines:
                 raises_forked(lambda: coroutine().send(None))
@@ -292,12 +292,12 @@ async def main():
         def fresh():
             asyncio.events._set_running_loop(None)      # as a framework does that forks under a loop
             async def anew():
-                async with quorate.connect(URL, namespace=NAMESPACE) as mine:
+                async with quoracy.connect(URL, namespace=NAMESPACE) as mine:
                     async with mine.lock("x").hold(timeout=20) as held:
                         return held.token
             assert asyncio.run(anew()) > 0
 
-        if URL.startswith("quorate:"):
+        if URL.startswith("quoracy:"):
             wait(in_child(fresh))
             async with q.lock("x").hold(timeout=20) as again:
                 assert again.token > held.token

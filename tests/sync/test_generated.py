@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-import quorate
-import quorate.sync
-from quorate.sync import generate as generating
-from quorate.sync.generate import Generated, generate
-from quorate.sync.wording import adapted
+import quoracy
+import quoracy.sync
+from quoracy.sync import generate as generating
+from quoracy.sync.generate import Generated, generate
+from quoracy.sync.wording import adapted
 
 FACES = [
     name
-    for name in quorate.sync.__all__
-    if isinstance(getattr(quorate.sync, name), type) and name not in {"Block", "Event", "Stream"}
+    for name in quoracy.sync.__all__
+    if isinstance(getattr(quoracy.sync, name), type) and name not in {"Block", "Event", "Stream"}
 ]
 
 
@@ -29,7 +29,7 @@ def test_tree_holds_what_the_generator_writes(generated: Generated) -> None:
     here = Path(generating.__file__).parent
     written = {path: (here / path).read_text(encoding="utf-8") for path in generated.files}
     assert [path for path, text in generated.files.items() if written[path] != text] == [], (
-        "run python -m quorate.sync.generate"
+        "run python -m quoracy.sync.generate"
     )
     faces = {path.relative_to(here) for path in (here / "face").glob("*.py")}
     assert faces == {path for path in generated.files if path.parent.name == "face"}
@@ -59,8 +59,8 @@ def test_command_says_what_would_change_and_changes_nothing(
 
 
 def test_connect_has_the_parameters_of_the_asynchronous_one() -> None:
-    ours = inspect.signature(quorate.sync.connect).parameters
-    theirs = inspect.signature(quorate.connect).parameters
+    ours = inspect.signature(quoracy.sync.connect).parameters
+    theirs = inspect.signature(quoracy.connect).parameters
     assert list(ours) == list(theirs)
     assert {name: each.default for name, each in ours.items()} == {
         name: each.default for name, each in theirs.items()
@@ -74,7 +74,7 @@ NOT_FOR_THREADS = {"leave", "begin", "session", "write", "connection"}
 def test_every_coroutine_has_a_blocking_method_with_its_parameters() -> None:
     compared = 0
     for name in FACES:
-        theirs, ours = getattr(quorate, name, None), getattr(quorate.sync, name)
+        theirs, ours = getattr(quoracy, name, None), getattr(quoracy.sync, name)
         for method, function in inspect.getmembers(theirs, inspect.iscoroutinefunction):
             if method.startswith("_") or method in NOT_FOR_THREADS:
                 continue
@@ -87,8 +87,8 @@ def test_every_coroutine_has_a_blocking_method_with_its_parameters() -> None:
 
 
 def test_every_factory_of_a_connection_is_there() -> None:
-    theirs = {name for name in vars(quorate.Connection) if not name.startswith("_")}
-    assert theirs <= set(dir(quorate.sync.Connection))
+    theirs = {name for name in vars(quoracy.Connection) if not name.startswith("_")}
+    assert theirs <= set(dir(quoracy.sync.Connection))
 
 
 def test_docstrings_speak_of_threads() -> None:
@@ -96,7 +96,7 @@ def test_docstrings_speak_of_threads() -> None:
     found = [
         f"{name}.{member}: {word}"
         for name in FACES
-        for member, value in vars(getattr(quorate.sync, name)).items()
+        for member, value in vars(getattr(quoracy.sync, name)).items()
         for word in words
         if word in (getattr(value, "__doc__", None) or "")
     ]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-import quorate
-import quorate.sync
-from quorate.sync.portal import Portal
+import quoracy
+import quoracy.sync
+from quoracy.sync.portal import Portal
 from tests.faults.scale import LONG, rounds
 
 pytestmark = pytest.mark.faults
@@ -43,7 +43,7 @@ def settle(portal: Portal, condition: Callable[[], bool]) -> None:
     assert condition()
 
 
-def use(q: quorate.sync.Connection) -> None:
+def use(q: quoracy.sync.Connection) -> None:
     with q.lock("x"):
         pass
     q.value("v", int).set(1)
@@ -54,7 +54,7 @@ def use(q: quorate.sync.Connection) -> None:
 
 def test_synchronous_connections_leave_nothing(url: str, namespace: str) -> None:
     def cycle() -> None:
-        with quorate.sync.connect(url, namespace=namespace) as q:
+        with quoracy.sync.connect(url, namespace=namespace) as q:
             use(q)
 
     cycle()  # what is loaded once is loaded
@@ -62,7 +62,7 @@ def test_synchronous_connections_leave_nothing(url: str, namespace: str) -> None
     for _ in range(CYCLES):
         cycle()
     assert counts() == before
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("quorate")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("quoracy")]
 
 
 def test_connections_beside_one_that_stays_leave_nothing(url: str, namespace: str) -> None:
@@ -70,14 +70,14 @@ def test_connections_beside_one_that_stays_leave_nothing(url: str, namespace: st
     if url.startswith("sqlite"):
         pytest.skip("one process owns a file once")
     # One that does not have to be renewed meanwhile: that takes a task which then stays.
-    with quorate.sync.connect(url, namespace=namespace, session_ttl=600) as staying:
+    with quoracy.sync.connect(url, namespace=namespace, session_ttl=600) as staying:
         portal = staying._portal
 
         def tasks() -> int:
             return portal.call(lambda: len(asyncio.all_tasks(portal.loop)))
 
         def cycle() -> None:
-            with quorate.sync.connect(url, namespace=namespace) as q:
+            with quoracy.sync.connect(url, namespace=namespace) as q:
                 use(q)
 
         use(staying)
@@ -93,8 +93,8 @@ def test_connections_beside_one_that_stays_leave_nothing(url: str, namespace: st
 
 def test_failed_connections_leave_nothing() -> None:
     def cycle() -> None:
-        with pytest.raises(quorate.QuorateError):
-            quorate.sync.connect("quorate://127.0.0.1:1", request_timeout=0.01)
+        with pytest.raises(quoracy.QuoracyError):
+            quoracy.sync.connect("quoracy://127.0.0.1:1", request_timeout=0.01)
 
     cycle()
     before = counts()
@@ -105,7 +105,7 @@ def test_failed_connections_leave_nothing() -> None:
 
 async def test_asynchronous_connections_leave_nothing(url: str, namespace: str) -> None:
     async def cycle() -> None:
-        async with quorate.connect(url, namespace=namespace) as q:
+        async with quoracy.connect(url, namespace=namespace) as q:
             async with q.lock("x"):
                 pass
             await q.value("v", int).set(1)
@@ -118,7 +118,7 @@ async def test_asynchronous_connections_leave_nothing(url: str, namespace: str) 
 
 
 def test_handles_that_are_dropped_leave_no_tasks(url: str, namespace: str) -> None:
-    with quorate.sync.connect(url, namespace=namespace) as q:
+    with quoracy.sync.connect(url, namespace=namespace) as q:
         portal = q._portal
         q.value("v", int).set(1)
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-import quorate
-import quorate.sync
-from quorate.sync.blocks import Stream, same
-from quorate.sync.listeners import PENDING_MAX, Listeners
-from quorate.sync.portal import Portal
+import quoracy
+import quoracy.sync
+from quoracy.sync.blocks import Stream, same
+from quoracy.sync.listeners import PENDING_MAX, Listeners
+from quoracy.sync.portal import Portal
 from tests.faults.scale import LONG, rounds
 from tests.faults.server_process import ServerProcess
 
@@ -51,20 +51,20 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-def portal_of(q: quorate.sync.Connection) -> Portal:
+def portal_of(q: quoracy.sync.Connection) -> Portal:
     return q._portal
 
 
-def tasks_named(q: quorate.sync.Connection, name: str) -> int:
+def tasks_named(q: quoracy.sync.Connection, name: str) -> int:
     """How many tasks of a kind there are on the loop."""
     portal = portal_of(q)
     return portal.call(lambda: sum(task.get_name() == name for task in asyncio.all_tasks(portal.loop)))
 
 
 @pytest.fixture
-def brief() -> Iterator[quorate.sync.Connection]:
+def brief() -> Iterator[quoracy.sync.Connection]:
     """A connection whose session is looked after often: its end is noticed soon."""
-    with quorate.sync.connect("memory:", session_ttl=0.6) as connection:
+    with quoracy.sync.connect("memory:", session_ttl=0.6) as connection:
         yield connection
 
 
@@ -105,7 +105,7 @@ def test_interrupted_wait_leaves_no_place_in_the_queue(connect: Connect) -> None
         pass
 
 
-def test_interrupted_wait_has_cleaned_up_when_it_raises(memory: quorate.sync.Connection) -> None:
+def test_interrupted_wait_has_cleaned_up_when_it_raises(memory: quoracy.sync.Connection) -> None:
     portal, cleaned = portal_of(memory), []
     started = threading.Event()
 
@@ -122,7 +122,7 @@ def test_interrupted_wait_has_cleaned_up_when_it_raises(memory: quorate.sync.Con
     assert cleaned == [True]
 
 
-def test_result_that_comes_with_the_interruption_is_given_back(memory: quorate.sync.Connection) -> None:
+def test_result_that_comes_with_the_interruption_is_given_back(memory: quoracy.sync.Connection) -> None:
     portal, given_back = portal_of(memory), []
     started = threading.Event()
 
@@ -142,7 +142,7 @@ def test_result_that_comes_with_the_interruption_is_given_back(memory: quorate.s
     assert given_back == [42]
 
 
-def test_lock_that_comes_with_the_interruption_is_released(memory: quorate.sync.Connection) -> None:
+def test_lock_that_comes_with_the_interruption_is_released(memory: quoracy.sync.Connection) -> None:
     lock, portal = memory.lock("late"), portal_of(memory)
     started = threading.Event()
 
@@ -157,7 +157,7 @@ def test_lock_that_comes_with_the_interruption_is_released(memory: quorate.sync.
     assert lock.contenders() == ()
 
 
-def test_interrupted_function_of_the_caller_ends_the_operation(memory: quorate.sync.Connection) -> None:
+def test_interrupted_function_of_the_caller_ends_the_operation(memory: quoracy.sync.Connection) -> None:
     value = memory.value("v", int, default=0)
 
     def interrupt(_: int) -> int:
@@ -171,10 +171,10 @@ def test_interrupted_function_of_the_caller_ends_the_operation(memory: quorate.s
     assert memory.once("o", int).run(lambda: 7) == 7
 
 
-def test_interrupted_iteration_loses_no_item(memory: quorate.sync.Connection) -> None:
+def test_interrupted_iteration_loses_no_item(memory: quoracy.sync.Connection) -> None:
     value = memory.value("v", int)
     with value.changes(after=1) as changes:
-        with interrupted_when(lambda: tasks_named(memory, "quorate-sync-stream") == 1):
+        with interrupted_when(lambda: tasks_named(memory, "quoracy-sync-stream") == 1):
             next(changes)
         value.set(1)
         value.set(2)
@@ -209,7 +209,7 @@ def test_function_of_an_update_runs_in_the_thread_that_calls_and_may_use_the_con
 def test_update_under_contention_counts_every_one(connect: Connect) -> None:
     connections = [connect(), connect()]
 
-    def work(q: quorate.sync.Connection) -> None:
+    def work(q: quoracy.sync.Connection) -> None:
         value = q.value("n", int, default=0)
         for _ in range(10):
             value.update(lambda n: n + 1)
@@ -219,7 +219,7 @@ def test_update_under_contention_counts_every_one(connect: Connect) -> None:
     assert connections[0].value("n", int, default=0).get().value == 40
 
 
-def test_what_the_function_of_an_update_raises_is_raised(memory: quorate.sync.Connection) -> None:
+def test_what_the_function_of_an_update_raises_is_raised(memory: quoracy.sync.Connection) -> None:
     value = memory.value("v", int, default=3)
     with pytest.raises(ZeroDivisionError):
         value.update(lambda n: n // 0)
@@ -229,13 +229,13 @@ def test_what_the_function_of_an_update_raises_is_raised(memory: quorate.sync.Co
     assert value.update(lambda n: n * 2).value == 6
 
 
-def test_value_that_is_not_equal_to_itself_can_be_updated(memory: quorate.sync.Connection) -> None:
+def test_value_that_is_not_equal_to_itself_can_be_updated(memory: quoracy.sync.Connection) -> None:
     odd = memory.value("odd", Odd)
     odd.set(Odd(1))
     assert odd.update(lambda found: Odd((found.n if found else 0) + 1)).value.n == 2
 
 
-def test_wait_for_a_value_ends_in_its_time(memory: quorate.sync.Connection) -> None:
+def test_wait_for_a_value_ends_in_its_time(memory: quoracy.sync.Connection) -> None:
     value, stop = memory.value("ticks", int, default=0), threading.Event()
 
     def tick() -> None:
@@ -246,7 +246,7 @@ def test_wait_for_a_value_ends_in_its_time(memory: quorate.sync.Connection) -> N
     ticking.start()
     try:
         began = time.monotonic()
-        with pytest.raises(quorate.TimedOut, match=r"not within 0\.3 s") as late:
+        with pytest.raises(quoracy.TimedOut, match=r"not within 0\.3 s") as late:
             value.wait_until(lambda n: n < 0, timeout=0.3)
         assert late.value.timeout_s == 0.3
         assert time.monotonic() - began >= 0.299  # timers count in milliseconds
@@ -270,10 +270,10 @@ def test_step_and_work_run_in_the_thread_that_calls(connect: Connect) -> None:
     assert once.run(lambda: pytest.fail("run twice")) == "done with True"
 
     @q.singleton("work")
-    def work(term: quorate.sync.Term) -> int:
+    def work(term: quoracy.sync.Term) -> int:
         """Doc."""
         assert threading.current_thread() is me
-        assert isinstance(term, quorate.sync.Term)
+        assert isinstance(term, quoracy.sync.Term)
         term.check()
         q.value("done", int).set(term.token)
         return term.token
@@ -288,11 +288,11 @@ def test_step_and_work_run_in_the_thread_that_calls(connect: Connect) -> None:
 
 
 def test_work_of_a_singleton_that_lost_its_term_ends_before_the_next_begins(
-    memory: quorate.sync.Connection,
+    memory: quoracy.sync.Connection,
 ) -> None:
     running, most, runs = 0, 0, 0
 
-    def work(term: quorate.sync.Term) -> int:
+    def work(term: quoracy.sync.Term) -> int:
         nonlocal running, most, runs
         running, runs = running + 1, runs + 1
         most = max(most, running)
@@ -308,7 +308,7 @@ def test_work_of_a_singleton_that_lost_its_term_ends_before_the_next_begins(
     assert most == 1
 
 
-def test_context_variables_of_the_caller_are_seen(memory: quorate.sync.Connection) -> None:
+def test_context_variables_of_the_caller_are_seen(memory: quoracy.sync.Connection) -> None:
     variable: ContextVar[str] = ContextVar("variable", default="nobody's")
     variable.set("the caller's")
 
@@ -321,34 +321,34 @@ def test_context_variables_of_the_caller_are_seen(memory: quorate.sync.Connectio
 # -- listeners -------------------------------------------------------------------------------
 
 
-def test_listener_runs_off_the_loop_and_may_use_the_connection(brief: quorate.sync.Connection) -> None:
+def test_listener_runs_off_the_loop_and_may_use_the_connection(brief: quoracy.sync.Connection) -> None:
     q = brief
-    told: list[tuple[quorate.SessionState, str]] = []
+    told: list[tuple[quoracy.SessionState, str]] = []
     done = threading.Event()
 
-    def listener(state: quorate.SessionState) -> None:
+    def listener(state: quoracy.SessionState) -> None:
         told.append((state, threading.current_thread().name))
-        if state is quorate.SessionState.CONNECTED:
+        if state is quoracy.SessionState.CONNECTED:
             # What python-etcd3 hangs on: to ask for more from inside a callback.
             q.on_state(lambda _: None)()
             with q.lock("from-a-listener").hold(timeout=30):
                 done.set()
 
     remove = q.on_state(listener)
-    with pytest.raises(quorate.LockLost):
+    with pytest.raises(quoracy.LockLost):
         with q.lock("any") as held:
             (kv,) = q.store.range(held.key).kvs
             q.store.revoke(kv.lease)
             assert held.lost.wait(30)
             assert done.wait(30)
     assert [state.value for state, _ in told] == ["lost", "connected"]
-    assert {name for _, name in told} == {"quorate-sync-listeners"}
+    assert {name for _, name in told} == {"quoracy-sync-listeners"}
     remove()
     remove()
 
 
 def test_listener_that_raises_disturbs_nobody(
-    memory: quorate.sync.Connection, caplog: pytest.LogCaptureFixture
+    memory: quoracy.sync.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = threading.Event()
     held = memory.lock("x").acquire()
@@ -363,16 +363,16 @@ def test_listener_that_raises_disturbs_nobody(
 def test_listener_that_uses_what_is_being_closed_is_not_reported(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    q = quorate.sync.connect("memory:")
-    told: list[quorate.SessionState] = []
+    q = quoracy.sync.connect("memory:")
+    told: list[quoracy.SessionState] = []
 
-    def listener(state: quorate.SessionState) -> None:
+    def listener(state: quoracy.SessionState) -> None:
         told.append(state)
         q.lock("x")
 
     q.on_state(listener)
     q.close()
-    assert told == [quorate.SessionState.LOST]
+    assert told == [quoracy.SessionState.LOST]
     assert caplog.text == ""
 
 
@@ -393,12 +393,12 @@ def test_listener_that_is_far_behind_misses_the_oldest(caplog: pytest.LogCapture
     assert len(told) == PENDING_MAX
 
 
-def test_change_of_a_config_is_told_in_a_thread(memory: quorate.sync.Connection) -> None:
+def test_change_of_a_config_is_told_in_a_thread(memory: quoracy.sync.Connection) -> None:
     told: list[tuple[int, str]] = []
     done = threading.Event()
     with memory.config("app", Settings) as config:
 
-        def changed(change: quorate.ConfigChange[Settings]) -> None:
+        def changed(change: quoracy.ConfigChange[Settings]) -> None:
             told.append((change.value.workers, threading.current_thread().name))
             assert config.value.workers >= change.value.workers
             done.set()
@@ -410,23 +410,23 @@ def test_change_of_a_config_is_told_in_a_thread(memory: quorate.sync.Connection)
         revision = config.update(lambda settings: Settings(settings.workers + 1))
         config.wait_revision(revision, timeout=30)
         assert config.value.workers == 10
-    assert told == [(9, "quorate-sync-listeners")]
+    assert told == [(9, "quoracy-sync-listeners")]
 
 
-def test_connection_can_be_closed_by_its_listener(brief: quorate.sync.Connection) -> None:
+def test_connection_can_be_closed_by_its_listener(brief: quoracy.sync.Connection) -> None:
     closed, q = threading.Event(), brief
 
-    def close(state: quorate.SessionState) -> None:
+    def close(state: quoracy.SessionState) -> None:
         q.close()
         closed.set()
 
     q.on_state(close)
     held = q.lock("x").acquire()
     (kv,) = q.store.range(held.key).kvs
-    with contextlib.suppress(quorate.StoreClosed):
+    with contextlib.suppress(quoracy.StoreClosed):
         q.store.revoke(kv.lease)
     assert closed.wait(30)
-    with pytest.raises(quorate.StoreClosed):
+    with pytest.raises(quoracy.StoreClosed):
         q.lock("y")
 
 
@@ -452,7 +452,7 @@ def test_closed_connection_raises_and_close_is_idempotent(connect: Connect) -> N
         q.__enter__,
     ]
     for use in uses:
-        with pytest.raises(quorate.StoreClosed):
+        with pytest.raises(quoracy.StoreClosed):
             use()
     stream.close()
     assert (held.name, held.token > 0, q.identity != "") == ("y", True, True)
@@ -466,14 +466,14 @@ def test_close_wakes_everyone_who_waits(connect: Connect) -> None:
     def wait(what: Callable[[], object]) -> None:
         try:
             what()
-        except quorate.QuorateError as error:
+        except quoracy.QuoracyError as error:
             raised.append(type(error))
 
     waits: list[Callable[[], object]] = [
         lambda: q.lock("busy").acquire(),
         lambda: q.lock("busy").__enter__(),
         lambda: next(q.value("v", int).changes()),
-        lambda: q.wait_state(quorate.SessionState.SUSPENDED),
+        lambda: q.wait_state(quoracy.SessionState.SUSPENDED),
         lambda: q.queue("jobs", str).get(),
     ]
     threads = [threading.Thread(target=wait, args=(what,)) for what in waits]
@@ -483,13 +483,13 @@ def test_close_wakes_everyone_who_waits(connect: Connect) -> None:
     q.close()
     for thread in threads:
         thread.join(30)
-    assert raised == [quorate.StoreClosed] * len(waits)
+    assert raised == [quoracy.StoreClosed] * len(waits)
     assert len(other.lock("busy").contenders()) == 1
 
 
 def test_block_of_a_connection_that_is_closed_raises_the_loss() -> None:
     entered, closed = threading.Event(), threading.Event()
-    q = quorate.sync.connect("memory:")
+    q = quoracy.sync.connect("memory:")
     raised: list[BaseException] = []
 
     def work() -> None:
@@ -498,7 +498,7 @@ def test_block_of_a_connection_that_is_closed_raises_the_loss() -> None:
                 entered.set()
                 assert closed.wait(30)
                 assert held.lost.is_set()
-        except quorate.QuorateError as error:
+        except quoracy.QuoracyError as error:
             raised.append(error)
 
     thread = threading.Thread(target=work)
@@ -507,28 +507,28 @@ def test_block_of_a_connection_that_is_closed_raises_the_loss() -> None:
     q.close()
     closed.set()
     thread.join(30)
-    assert [type(error) for error in raised] == [quorate.LockLost]
+    assert [type(error) for error in raised] == [quoracy.LockLost]
     assert "closed" in str(raised[0])
 
 
 def test_many_threads_may_close_at_once() -> None:
     for _ in range(20):
-        q = quorate.sync.connect("memory:")
+        q = quoracy.sync.connect("memory:")
         q.lock("x").acquire()
         with ThreadPoolExecutor(6) as pool:
             for future in [pool.submit(q.close) for _ in range(6)]:
                 future.result()
-        assert "quorate-sync" not in {thread.name for thread in threading.enumerate()}
+        assert "quoracy-sync" not in {thread.name for thread in threading.enumerate()}
 
 
 @pytest.mark.faults
 def test_threads_that_call_while_it_is_closed_never_hang() -> None:
     for _ in range(rounds(25, 1000)):
-        q = quorate.sync.connect("memory:")
+        q = quoracy.sync.connect("memory:")
         lock = q.lock("x")
 
-        def work(lock: quorate.sync.Lock = lock) -> None:
-            with contextlib.suppress(quorate.StoreClosed, quorate.LockLost):
+        def work(lock: quoracy.sync.Lock = lock) -> None:
+            with contextlib.suppress(quoracy.StoreClosed, quoracy.LockLost):
                 while True:
                     with lock:
                         pass
@@ -545,37 +545,37 @@ def test_threads_that_call_while_it_is_closed_never_hang() -> None:
 
 def test_server_that_cannot_be_reached_leaves_no_thread() -> None:
     before = threading.active_count()
-    with pytest.raises(quorate.Unavailable):
-        quorate.sync.connect("quorate://127.0.0.1:1", request_timeout=0.2)
-    with pytest.raises(quorate.InvalidRequest):
-        quorate.sync.connect("nonsense:")
+    with pytest.raises(quoracy.Unavailable):
+        quoracy.sync.connect("quoracy://127.0.0.1:1", request_timeout=0.2)
+    with pytest.raises(quoracy.InvalidRequest):
+        quoracy.sync.connect("nonsense:")
     eventually(lambda: threading.active_count() == before)
 
 
 def test_interrupted_connect_leaves_nothing() -> None:
     before = threading.active_count()
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"quorate://127.0.0.1:{silent.getsockname()[1]}"
+        url = f"quoracy://127.0.0.1:{silent.getsockname()[1]}"
         # It is interrupted when it has called the server, which says nothing.
         with interrupted_when(lambda: bool(select.select([silent], [], [], 30)[0])):
-            quorate.sync.connect(url)
+            quoracy.sync.connect(url)
     assert threading.active_count() == before
 
 
 @pytest.mark.faults
-@pytest.mark.skipif(not LONG, reason="it takes seconds: QUORATE_FAULTS=long")
+@pytest.mark.skipif(not LONG, reason="it takes seconds: QUORACY_FAULTS=long")
 def test_close_is_bounded_although_the_server_is_silent(tmp_path: Path) -> None:
     with ServerProcess(tmp_path) as server:
         server.start()
         server.wait_greeting()
-        q = quorate.sync.connect(server.url, session_ttl=60)
+        q = quoracy.sync.connect(server.url, session_ttl=60)
         q.lock("x").acquire()
         server.signal(signal.SIGSTOP)
         began = time.monotonic()
         q.close()
         assert time.monotonic() - began < 10
         server.signal(signal.SIGCONT)
-    assert "quorate-sync" not in {thread.name for thread in threading.enumerate()}
+    assert "quoracy-sync" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_one_thread_serves_all_connections(connect: Connect) -> None:
@@ -583,15 +583,15 @@ def test_one_thread_serves_all_connections(connect: Connect) -> None:
     for q in connections:
         q.lock("x").contenders()
     names = [thread.name for thread in threading.enumerate()]
-    assert names.count("quorate-sync") == 1
-    assert all(thread.daemon for thread in threading.enumerate() if "quorate" in thread.name)
+    assert names.count("quoracy-sync") == 1
+    assert all(thread.daemon for thread in threading.enumerate() if "quoracy" in thread.name)
 
 
 def test_store_of_another_loop_is_refused() -> None:
     async def open_there() -> None:
-        async with quorate.open_store("memory:") as store:
-            with pytest.raises(quorate.InvalidRequest, match="URL"):
-                await asyncio.to_thread(quorate.sync.connect, store)  # type: ignore[arg-type]
+        async with quoracy.open_store("memory:") as store:
+            with pytest.raises(quoracy.InvalidRequest, match="URL"):
+                await asyncio.to_thread(quoracy.sync.connect, store)  # type: ignore[arg-type]
 
     asyncio.run(open_there())
 
@@ -599,12 +599,12 @@ def test_store_of_another_loop_is_refused() -> None:
 # -- where it is refused ---------------------------------------------------------------------
 
 
-def test_thread_that_runs_a_loop_is_told_to_use_the_other_face(memory: quorate.sync.Connection) -> None:
+def test_thread_that_runs_a_loop_is_told_to_use_the_other_face(memory: quoracy.sync.Connection) -> None:
     lock, block = memory.lock("x"), memory.lock("x").hold()
 
     async def use() -> None:
         uses: list[Callable[[], Any]] = [
-            lambda: quorate.sync.connect("memory:"),
+            lambda: quoracy.sync.connect("memory:"),
             lambda: memory.lock("y"),
             lock.acquire,
             block.__enter__,
@@ -612,7 +612,7 @@ def test_thread_that_runs_a_loop_is_told_to_use_the_other_face(memory: quorate.s
             memory.close,
         ]
         for each in uses:
-            with pytest.raises(RuntimeError, match=r"quorate\.connect"):
+            with pytest.raises(RuntimeError, match=r"quoracy\.connect"):
                 each()
         held = await asyncio.to_thread(lock.acquire)
         await asyncio.to_thread(held.release)
@@ -628,18 +628,18 @@ def test_iterator_that_is_left_early_closes_its_source(connect: Connect) -> None
     q.value("v", int).set(1)
     for change in q.value("v", int).changes():
         assert change.value == 1
-        assert tasks_named(q, "quorate-sync-stream") == 1
+        assert tasks_named(q, "quoracy-sync-stream") == 1
         break
     del change
     gc.collect()
-    eventually(lambda: tasks_named(q, "quorate-sync-stream") == 0)
+    eventually(lambda: tasks_named(q, "quoracy-sync-stream") == 0)
     with contextlib.closing(q.value("v", int).changes()) as changes:
         next(changes)
-    assert tasks_named(q, "quorate-sync-stream") == 0
+    assert tasks_named(q, "quoracy-sync-stream") == 0
     assert list(changes) == []
 
 
-def test_closed_iterator_has_closed_its_source(memory: quorate.sync.Connection) -> None:
+def test_closed_iterator_has_closed_its_source(memory: quoracy.sync.Connection) -> None:
     portal, closed = portal_of(memory), []
 
     async def count() -> AsyncGenerator[int, None]:
@@ -661,28 +661,28 @@ def test_closed_iterator_has_closed_its_source(memory: quorate.sync.Connection) 
     assert closed == [True]
 
 
-def test_iterator_that_times_out_goes_on(q: quorate.sync.Connection) -> None:
+def test_iterator_that_times_out_goes_on(q: quoracy.sync.Connection) -> None:
     value = q.value("v", int)
     with value.changes() as changes:
-        with pytest.raises(quorate.TimedOut):
+        with pytest.raises(quoracy.TimedOut):
             changes.next(timeout=0.05)
         value.set(5)
         assert changes.next(timeout=30).value == 5
 
 
-def test_iterator_closed_by_another_thread_ends(memory: quorate.sync.Connection) -> None:
+def test_iterator_closed_by_another_thread_ends(memory: quoracy.sync.Connection) -> None:
     changes = memory.value("v", int).changes()
     got: list[object] = []
     thread = threading.Thread(target=lambda: got.extend(changes))
     thread.start()
-    eventually(lambda: tasks_named(memory, "quorate-sync-stream") == 1)
+    eventually(lambda: tasks_named(memory, "quoracy-sync-stream") == 1)
     changes.close()
     thread.join(30)
     assert not thread.is_alive()
     assert got == []
 
 
-def test_threads_that_share_an_iterator_take_turns(memory: quorate.sync.Connection) -> None:
+def test_threads_that_share_an_iterator_take_turns(memory: quoracy.sync.Connection) -> None:
     value = memory.value("v", int)
     first = value.set(0)
     for n in range(1, 41):
@@ -692,27 +692,27 @@ def test_threads_that_share_an_iterator_take_turns(memory: quorate.sync.Connecti
         assert sorted(future.result().value or 0 for future in futures) == list(range(1, 41))
 
 
-def test_queue_is_an_iterator(memory: quorate.sync.Connection) -> None:
+def test_queue_is_an_iterator(memory: quoracy.sync.Connection) -> None:
     jobs = memory.queue("jobs", str)
     jobs.put_many(["a", "b"])
     assert [job for _, job in zip(range(2), jobs, strict=False)] == ["a", "b"]
 
 
-def test_error_of_an_iterator_is_raised_and_ends_it(memory: quorate.sync.Connection) -> None:
+def test_error_of_an_iterator_is_raised_and_ends_it(memory: quoracy.sync.Connection) -> None:
     memory.store.put(b"n", b"no number")
     changes = memory.value("n", int).changes()
-    with pytest.raises(quorate.ValueUnreadable):
+    with pytest.raises(quoracy.ValueUnreadable):
         next(changes)
     assert list(changes) == []
 
 
-def test_watch_of_the_store_is_a_block_and_an_iterator(q: quorate.sync.Connection) -> None:
+def test_watch_of_the_store_is_a_block_and_an_iterator(q: quoracy.sync.Connection) -> None:
     revision = q.store.put(b"watched", b"1").revision
     with q.store.watch(b"watched", after=revision - 1) as batches:
         assert [event.kv.value for event in next(batches).events] == [b"1"]
 
 
-def test_cache_is_read_like_a_mapping(memory: quorate.sync.Connection) -> None:
+def test_cache_is_read_like_a_mapping(memory: quoracy.sync.Connection) -> None:
     memory.store.put(b"services/a", b"1")
     with memory.cache("services", str) as cache:
         assert (cache["a"], cache.get("b"), cache.get("b", "none")) == ("1", None, "none")

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-import quorate
-import quorate.sync
+import quoracy
+import quoracy.sync
 from tests.faults.scale import LONG, rounds
 
 pytestmark = pytest.mark.faults
 
 WORKER = """
 import json, sys, threading
-import quorate, quorate.sync
+import quoracy, quoracy.sync
 
 url, namespace, rounds = sys.argv[1], sys.argv[2], int(sys.argv[3])
 out = threading.Lock()
@@ -33,7 +33,7 @@ def locked(q):
         with lock.hold(timeout=60) as held:
             # The resource refuses whoever comes late: each write says who it is by its token.
             before = q.value("resource", int, default=0).get()
-            held.txn(quorate.Put(f"{namespace}/resource-value".encode(), str(held.token).encode()))
+            held.txn(quoracy.Put(f"{namespace}/resource-value".encode(), str(held.token).encode()))
             q.value("resource", int).set(before.value + 1)
             tell("held", token=held.token, saw=before.value)
 
@@ -42,7 +42,7 @@ def led(q, name):
         term.proclaim(name + "!")
         tell("led", token=term.token, name=name)
 
-with quorate.sync.connect(url, namespace=namespace, session_ttl=5) as q:
+with quoracy.sync.connect(url, namespace=namespace, session_ttl=5) as q:
     threads = [threading.Thread(target=locked, args=(q,)) for _ in range(3)]
     threads += [threading.Thread(target=led, args=(q, f"{q.identity}-{n}")) for n in range(2)]
     for thread in threads: thread.start()
@@ -72,15 +72,15 @@ def test_threads_of_processes_exclude_each_other(server_url: str, namespace: str
     assert len({token for token, _ in held}) == len(held)
     led = [line["token"] for line in told if line["kind"] == "led"]
     assert len(set(led)) == 6
-    with quorate.sync.connect(server_url, namespace=namespace) as q:
+    with quoracy.sync.connect(server_url, namespace=namespace) as q:
         assert q.lock("resource").contenders() == ()
         assert q.election("chief").candidates() == ()
 
 
 HOLDER = """
 import sys
-import quorate, quorate.sync
-q = quorate.sync.connect(sys.argv[1], namespace=sys.argv[2], session_ttl=2)
+import quoracy, quoracy.sync
+q = quoracy.sync.connect(sys.argv[1], namespace=sys.argv[2], session_ttl=2)
 with q.lock("held") as held:
     print(held.token, flush=True)
     if held.lost.wait(60):
@@ -89,12 +89,12 @@ with q.lock("held") as held:
 """
 
 
-@pytest.mark.skipif(not LONG, reason="it takes seconds: QUORATE_FAULTS=long")
+@pytest.mark.skipif(not LONG, reason="it takes seconds: QUORACY_FAULTS=long")
 def test_killed_holder_is_followed_by_the_next(server_url: str, namespace: str) -> None:
     holder = start(HOLDER, server_url, namespace)
     assert holder.stdout is not None
     token = int(holder.stdout.readline())
-    with quorate.sync.connect(server_url, namespace=namespace) as q:
+    with quoracy.sync.connect(server_url, namespace=namespace) as q:
         assert q.lock("held").try_acquire() is None
         holder.kill()
         with q.lock("held").hold(timeout=60) as held:
@@ -107,19 +107,19 @@ def test_stopped_holder_learns_that_it_lost_the_lock(server_url: str, namespace:
     assert holder.stdout is not None
     token = int(holder.stdout.readline())
     holder.send_signal(signal.SIGSTOP)
-    with quorate.sync.connect(server_url, namespace=namespace) as q:
+    with quoracy.sync.connect(server_url, namespace=namespace) as q:
         with q.lock("held").hold(timeout=60) as held:
             assert held.token > token
             holder.send_signal(signal.SIGCONT)
             out, errors = holder.communicate(timeout=60)
             assert out == "lost False\n"
-            assert errors.strip().splitlines()[-1].startswith("quorate.errors.LockLost")
+            assert errors.strip().splitlines()[-1].startswith("quoracy.errors.LockLost")
             held.check()
 
 
 def test_store_in_one_file_serves_the_threads_of_its_process(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path}/one.db"
-    with quorate.sync.connect(url) as q, quorate.sync.connect(q.store, identity="second") as other:
+    with quoracy.sync.connect(url) as q, quoracy.sync.connect(q.store, identity="second") as other:
         held = other.lock("x").acquire()
         assert [each.identity for each in q.lock("x").contenders()] == ["second"]
         held.release()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from quorate.testing import Faults, Memory, Server, VirtualClock, memory, server
+from quoracy.testing import Faults, Memory, Server, VirtualClock, memory, server
 
 PLACES = ("memory", "server")
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-import quorate
-from quorate.testing import VirtualClock
-from quorate.testing.clock import PausableClock
-from quorate.testing.loop_thread import LoopThread
+import quoracy
+from quoracy.testing import VirtualClock
+from quoracy.testing.clock import PausableClock
+from quoracy.testing.loop_thread import LoopThread
 
 
 async def test_sleepers_wake_in_order_each_at_its_moment() -> None:
@@ -59,7 +59,7 @@ async def test_clock_on_the_wall_moves_with_time_and_by_hand() -> None:
 
 
 async def test_time_does_not_go_back() -> None:
-    with pytest.raises(quorate.InvalidRequest, match="0 or more"):
+    with pytest.raises(quoracy.InvalidRequest, match="0 or more"):
         await VirtualClock().advance(-1)
 
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-import quorate
-from quorate import Connection, SessionState
-from quorate.testing import Faults, Memory, Server, VirtualClock, memory
+import quoracy
+from quoracy import Connection, SessionState
+from quoracy.testing import Faults, Memory, Server, VirtualClock, memory
 
 Place = Memory | Server
 
@@ -18,7 +18,7 @@ async def held_until_lost(q: Connection, name: str) -> str:
     try:
         async with q.lock(name):
             await asyncio.Event().wait()
-    except quorate.LockLost as error:
+    except quoracy.LockLost as error:
         return str(error)
     return "left"
 
@@ -113,7 +113,7 @@ async def test_paused_holder_learns_of_its_loss_only_when_it_goes_on(
         assert not held.is_held  # the first thing it looks at is the clock
         await clock.advance(0.1)
         assert held.lost.is_set()
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             held.check()
 
 
@@ -219,8 +219,8 @@ async def test_request_that_gets_no_answer_ends_as_the_client_of_a_server_ends_i
             assert not reading.done()
             assert not writing.done()
             await clock.advance(0.2)
-            assert isinstance(reading.exception(), quorate.Unavailable)
-            assert isinstance(writing.exception(), quorate.Indeterminate)
+            assert isinstance(reading.exception(), quoracy.Unavailable)
+            assert isinstance(writing.exception(), quoracy.Indeterminate)
 
 
 # -- disconnect --------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ async def test_write_under_way_is_of_unknown_outcome_when_the_connection_breaks(
             putting = asyncio.create_task(q.store.put(b"k", b"v"))
             await clock.advance(0)
             faults.disconnect(q)
-            with pytest.raises(quorate.Indeterminate):
+            with pytest.raises(quoracy.Indeterminate):
                 await putting
 
 
@@ -256,7 +256,7 @@ async def test_write_whose_answer_is_lost_was_applied_once(place: Place, faults:
     async with place.connect() as q:
         faults.lose_answers(q, 2)
         for _ in range(2):
-            with pytest.raises(quorate.Indeterminate):
+            with pytest.raises(quoracy.Indeterminate):
                 await q.counter("n").add(1)
         assert await q.counter("n").add(1) == 3
 
@@ -264,18 +264,18 @@ async def test_write_whose_answer_is_lost_was_applied_once(place: Place, faults:
 async def test_every_kind_of_write_can_lose_its_answer(place: Place, faults: Faults) -> None:
     async with place.connect() as q:
         store = q.store
-        with faults.lose_answers(q), pytest.raises(quorate.Indeterminate):
+        with faults.lose_answers(q), pytest.raises(quoracy.Indeterminate):
             await store.put(b"k", b"v")
         assert (await store.range(b"k")).count == 1
-        with faults.lose_answers(q), pytest.raises(quorate.Indeterminate):
+        with faults.lose_answers(q), pytest.raises(quoracy.Indeterminate):
             await store.delete(b"k")
         assert (await store.range(b"k")).count == 0
-        with faults.lose_answers(q), pytest.raises(quorate.Indeterminate):
-            await store.txn(quorate.Txn(then=(quorate.Put(b"k", b"v"),)))
+        with faults.lose_answers(q), pytest.raises(quoracy.Indeterminate):
+            await store.txn(quoracy.Txn(then=(quoracy.Put(b"k", b"v"),)))
         assert (await store.range(b"k")).count == 1
         with faults.lose_answers(q):
-            await store.txn(quorate.Txn(then=(quorate.Range(b"k"),)))  # no write, so it does not count
-            with pytest.raises(quorate.Indeterminate):
+            await store.txn(quoracy.Txn(then=(quoracy.Range(b"k"),)))  # no write, so it does not count
+            with pytest.raises(quoracy.Indeterminate):
                 await store.put(b"k", b"v")
 
 
@@ -325,9 +325,9 @@ async def test_connection_that_is_broken_can_say_goodbye(place: Place) -> None:
 
 
 async def test_what_has_no_network_of_ours_is_refused(faults: Faults) -> None:
-    async with quorate.connect("memory:") as q:
+    async with quoracy.connect("memory:") as q:
         for refused in (faults.partition, faults.disconnect, faults.pause):
-            with pytest.raises(quorate.InvalidRequest, match=r"quorate\.testing"):
+            with pytest.raises(quoracy.InvalidRequest, match=r"quoracy\.testing"):
                 refused(q)
-    with pytest.raises(quorate.InvalidRequest, match="no network"):
-        faults.partition("quorate://127.0.0.1:1")
+    with pytest.raises(quoracy.InvalidRequest, match="no network"):
+        faults.partition("quoracy://127.0.0.1:1")

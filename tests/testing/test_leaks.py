@@ -8,8 +8,8 @@ import threading
 
 import psutil
 
-from quorate.testing import Faults, VirtualClock, memory, server
-from quorate.testing.network_link import link_at
+from quoracy.testing import Faults, VirtualClock, memory, server
+from quoracy.testing.network_link import link_at
 
 CYCLES = 30
 

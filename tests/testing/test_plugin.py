@@ -15,30 +15,30 @@ SYNCHRONOUS = """
     import urllib.request
 
     import pytest
-    import quorate
+    import quoracy
 
-    def test_server(quorate_server, quorate_url):
-        assert quorate_server.url == quorate_url
-        assert urllib.request.urlopen(f"http://{quorate_server.address}/health").status == 200
+    def test_server(quoracy_server, quoracy_url):
+        assert quoracy_server.url == quoracy_url
+        assert urllib.request.urlopen(f"http://{quoracy_server.address}/health").status == 200
 
-    def test_client_clock_and_faults(quorate_sync_client, quorate_clock, quorate_faults):
-        with pytest.raises(quorate.LockLost), quorate_sync_client.lock("a") as held:
-            with quorate_faults.pause(quorate_sync_client):
-                quorate_clock.advance_sync(20)
+    def test_client_clock_and_faults(quoracy_sync_client, quoracy_clock, quoracy_faults):
+        with pytest.raises(quoracy.LockLost), quoracy_sync_client.lock("a") as held:
+            with quoracy_faults.pause(quoracy_sync_client):
+                quoracy_clock.advance_sync(20)
             held.check()
 
-    def test_connect(quorate_sync_client, quorate_sync_connect, quorate_server):
-        quorate_sync_client.counter("n").add(1)
-        with quorate_sync_connect(identity="b") as other:
+    def test_connect(quoracy_sync_client, quoracy_sync_connect, quoracy_server):
+        quoracy_sync_client.counter("n").add(1)
+        with quoracy_sync_connect(identity="b") as other:
             assert other.identity == "b"
             assert other.counter("n").get() == 1
 
-    def test_time_is_real_unless_asked_otherwise(quorate_sync_client):
-        held = quorate_sync_client.lock("a").acquire()
+    def test_time_is_real_unless_asked_otherwise(quoracy_sync_client):
+        held = quoracy_sync_client.lock("a").acquire()
         assert held.remaining_s < 10
         before = held.remaining_s
-        with pytest.raises(quorate.TimedOut):
-            quorate_sync_client.lock("a").acquire(timeout=0.05)
+        with pytest.raises(quoracy.TimedOut):
+            quoracy_sync_client.lock("a").acquire(timeout=0.05)
         assert held.remaining_s < before
 """
 
@@ -47,49 +47,49 @@ ASYNCHRONOUS = """
     import asyncio
 
     import pytest
-    import quorate
+    import quoracy
 
     {mark}
 
     @{fixture}
-    async def worker(quorate_client, {backend}):
+    async def worker(quoracy_client, {backend}):
         '''What users build on top of ours.'''
-        held = await quorate_client.lock("a").acquire()
+        held = await quoracy_client.lock("a").acquire()
         yield held
         await held.release()
 
-    async def test_everything_is_on_the_loop_of_the_test(quorate_client, quorate_store):
-        assert quorate_client.succession._loop is asyncio.get_running_loop()
-        await quorate_client.counter("n").add(1)
-        assert (await quorate_store.range(b"n")).kvs or (await quorate_store.status()).keys_count
+    async def test_everything_is_on_the_loop_of_the_test(quoracy_client, quoracy_store):
+        assert quoracy_client.succession._loop is asyncio.get_running_loop()
+        await quoracy_client.counter("n").add(1)
+        assert (await quoracy_store.range(b"n")).kvs or (await quoracy_store.status()).keys_count
 
-    async def test_fixtures_on_top(worker, quorate_client, quorate_faults, quorate_clock):
-        await quorate_faults.expire(quorate_client)
-        await quorate_clock.advance(4)
+    async def test_fixtures_on_top(worker, quoracy_client, quoracy_faults, quoracy_clock):
+        await quoracy_faults.expire(quoracy_client)
+        await quoracy_clock.advance(4)
         assert not worker.is_held
 
-    async def test_connect(quorate_client, quorate_connect):
-        await quorate_client.counter("n").add(1)
-        async with quorate_connect(identity="b") as other:
+    async def test_connect(quoracy_client, quoracy_connect):
+        await quoracy_client.counter("n").add(1)
+        async with quoracy_connect(identity="b") as other:
             assert await other.counter("n").get() == 1
 
     async def test_on_a_server(
-        quorate_client, quorate_connect, quorate_server, quorate_url, quorate_store, quorate_faults,
-        quorate_clock,
+        quoracy_client, quoracy_connect, quoracy_server, quoracy_url, quoracy_store, quoracy_faults,
+        quoracy_clock,
     ):
-        async with quorate.connect(quorate_url) as other:
+        async with quoracy.connect(quoracy_url) as other:
             await other.counter("n").add(1)
-        assert await quorate_client.counter("n").get() == 1
-        assert (await quorate_store.status()).engine.startswith("etcd")
-        held = await quorate_client.lock("a").acquire()
-        with quorate_faults.partition(quorate_client):
-            await quorate_clock.advance(10)
+        assert await quoracy_client.counter("n").get() == 1
+        assert (await quoracy_store.status()).engine.startswith("etcd")
+        held = await quoracy_client.lock("a").acquire()
+        with quoracy_faults.partition(quoracy_client):
+            await quoracy_clock.advance(10)
         assert not held.is_held
 
-    async def test_left_broken(quorate_faults, quorate_client, quorate_clock):
-        await quorate_client.lock("a").acquire()
-        quorate_faults.partition(quorate_client)
-        quorate_faults.pause(quorate_client)
+    async def test_left_broken(quoracy_faults, quoracy_client, quoracy_clock):
+        await quoracy_client.lock("a").acquire()
+        quoracy_faults.partition(quoracy_client)
+        quoracy_faults.pause(quoracy_client)
 """
 ASYNCHRONOUS_COUNT = 5
 
@@ -150,8 +150,8 @@ def test_pytest_asyncio_and_anyio_beside_each_other_with_marks(pytester: pytest.
 
             pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-            async def test_loop_of_the_module(quorate_client):
-                assert quorate_client.succession._loop is asyncio.get_running_loop()
+            async def test_loop_of_the_module(quoracy_client):
+                assert quoracy_client.succession._loop is asyncio.get_running_loop()
         """,
         test_4_trio="""
             import pytest
@@ -160,7 +160,7 @@ def test_pytest_asyncio_and_anyio_beside_each_other_with_marks(pytester: pytest.
             def anyio_backend():
                 return "trio"
 
-            def test_wrong(anyio_backend, quorate_client): ...
+            def test_wrong(anyio_backend, quoracy_client): ...
         """,
         conftest="""
             import pytest
@@ -172,7 +172,7 @@ def test_pytest_asyncio_and_anyio_beside_each_other_with_marks(pytester: pytest.
     )
     result = pytester.runpytest_subprocess(*STRICT)
     result.assert_outcomes(passed=2 * ASYNCHRONOUS_COUNT + 1, errors=1)
-    result.stdout.fnmatch_lines(["*Quorate runs on asyncio, and this test on trio*"])
+    result.stdout.fnmatch_lines(["*Quoracy runs on asyncio, and this test on trio*"])
 
 
 def test_without_either_synchronous_tests_run_and_others_are_told_what_to_do(
@@ -181,11 +181,11 @@ def test_without_either_synchronous_tests_run_and_others_are_told_what_to_do(
     configure(pytester)
     pytester.makepyfile(
         test_sync=SYNCHRONOUS,
-        test_wrong="def test_wrong(quorate_client): ...",
+        test_wrong="def test_wrong(quoracy_client): ...",
     )
     result = pytester.runpytest_subprocess(*STRICT, *WITHOUT_ASYNCIO, *WITHOUT_ANYIO)
     result.assert_outcomes(passed=4, errors=1)
-    result.stdout.fnmatch_lines(["*asks for quorate_sync_client*"])
+    result.stdout.fnmatch_lines(["*asks for quoracy_sync_client*"])
 
 
 def test_run_that_does_not_use_it_loads_none_of_it(pytester: pytest.Pytester) -> None:
@@ -195,9 +195,9 @@ def test_run_that_does_not_use_it_loads_none_of_it(pytester: pytest.Pytester) ->
         import sys
 
         def test_nothing_is_loaded(pytestconfig):
-            assert pytestconfig.pluginmanager.hasplugin("quorate")
-            loaded = {name for name in sys.modules if name.split(".")[0] == "quorate"}
-            assert loaded == {"quorate", "quorate.testing", "quorate.testing.plugin"}
+            assert pytestconfig.pluginmanager.hasplugin("quoracy")
+            loaded = {name for name in sys.modules if name.split(".")[0] == "quoracy"}
+            assert loaded == {"quoracy", "quoracy.testing", "quoracy.testing.plugin"}
         """
     )
     pytester.runpytest_subprocess(*STRICT).assert_outcomes(passed=1)

@@ -1,4 +1,4 @@
-"""Tests without a loop: the same faults, the same clock, `quorate.sync`, and clients of other kinds."""
+"""Tests without a loop: the same faults, the same clock, `quoracy.sync`, and clients of other kinds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 from kazoo.client import KazooClient, KazooState
 
-import quorate
-import quorate.sync
-from quorate.testing import Faults, Server, VirtualClock, server
+import quoracy
+import quoracy.sync
+from quoracy.testing import Faults, Server, VirtualClock, server
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_paused_holder_learns_of_its_loss_only_when_it_goes_on(
             assert other.lock("a").acquire(timeout=1).token > held.token
             assert not held.lost.is_set()
         assert not held.is_held
-        with pytest.raises(quorate.LockLost):
+        with pytest.raises(quoracy.LockLost):
             held.check()
 
 
@@ -38,7 +38,7 @@ def test_expired_session_is_noticed_at_the_next_renewal(
     running: Server, clock: VirtualClock, faults: Faults
 ) -> None:
     with running.sync_connect() as q:
-        with pytest.raises(quorate.LockLost), q.lock("a") as held:
+        with pytest.raises(quoracy.LockLost), q.lock("a") as held:
             faults.expire(q)
             clock.advance_sync(4)
             assert not held.is_held
@@ -53,26 +53,26 @@ def test_cut_off_holder_loses_and_comes_back(
             clock.advance_sync(9.6)
             assert held.lost.wait(1)
         clock.advance_sync(11)
-        assert q.state is quorate.SessionState.CONNECTED
+        assert q.state is quoracy.SessionState.CONNECTED
         assert q.lock("a").acquire(timeout=1).token > held.token
 
 
 def test_lost_answer_and_broken_connection(running: Server, faults: Faults) -> None:
     with running.sync_connect() as q:
         faults.lose_answers(q)
-        with pytest.raises(quorate.Indeterminate):
+        with pytest.raises(quoracy.Indeterminate):
             q.counter("n").add(1)
         faults.disconnect(q)
         assert q.counter("n").add(1) == 2
 
 
 def test_code_that_connects_by_itself_is_broken_by_its_url(faults: Faults) -> None:
-    with server() as running, quorate.sync.connect(running.url) as q:
-        with faults.lose_answers(running.url), pytest.raises(quorate.Indeterminate):
+    with server() as running, quoracy.sync.connect(running.url) as q:
+        with faults.lose_answers(running.url), pytest.raises(quoracy.Indeterminate):
             q.counter("n").add(1)
         faults.disconnect(running.url)
         assert q.counter("n").add(1) == 2
-        with pytest.raises(quorate.InvalidRequest, match="clock"):
+        with pytest.raises(quoracy.InvalidRequest, match="clock"):
             faults.pause(q)
 
 
@@ -101,7 +101,7 @@ def test_kazoo_sees_its_session_expire_and_its_network_break(faults: Faults) -> 
             running.expire(client.client_id[0])
             assert lost.wait(10)
             assert connected.wait(10)
-            with pytest.raises(quorate.InvalidRequest, match="etcd"):
+            with pytest.raises(quoracy.InvalidRequest, match="etcd"):
                 faults.lose_answers(running.zookeeper_hosts)
         finally:
             client.stop()

@@ -12,7 +12,7 @@ from typing import assert_type
 
 import msgspec
 
-import quorate
+import quoracy
 
 
 class Job(msgspec.Struct):
@@ -27,50 +27,50 @@ class Settings(msgspec.Struct, frozen=True):
     workers: int = 4
 
 
-def show(state: quorate.SessionState) -> None:
+def show(state: quoracy.SessionState) -> None:
     """A listener."""
 
 
-async def show_change(change: quorate.ConfigChange[Settings]) -> None:
+async def show_change(change: quoracy.ConfigChange[Settings]) -> None:
     """A callback."""
 
 
 async def connections() -> None:
-    async with quorate.connect("quorate://localhost", session_ttl=5, identity="me") as q:
-        assert_type(q, quorate.Connection)
-        assert_type(q.state, quorate.SessionState)
+    async with quoracy.connect("quoracy://localhost", session_ttl=5, identity="me") as q:
+        assert_type(q, quoracy.Connection)
+        assert_type(q.state, quoracy.SessionState)
         assert_type(q.on_state(show), Callable[[], None])
-        await q.wait_state(quorate.SessionState.CONNECTED, timeout=5)
-        async with quorate.connect(q.store) as second:
+        await q.wait_state(quoracy.SessionState.CONNECTED, timeout=5)
+        async with quoracy.connect(q.store) as second:
             assert_type(second.identity, str)
 
 
-async def locks(q: quorate.Connection) -> None:
+async def locks(q: quoracy.Connection) -> None:
     lock = q.lock("x", reentrant=True, hold_max=60, cancel_on_loss=False)
     async with lock as held:
-        assert_type(held, quorate.Held)
+        assert_type(held, quoracy.Held)
         assert_type(held.token, int)
         assert_type(held.is_held, bool)
-        assert_type(await held.txn(quorate.Put(b"k", b"v")), quorate.TxnResult)
-    assert_type(await lock.acquire(timeout=1), quorate.Held)
-    assert_type(await lock.try_acquire(), quorate.Held | None)
-    assert_type(await lock.contenders(), tuple[quorate.Contender, ...])
+        assert_type(await held.txn(quoracy.Put(b"k", b"v")), quoracy.TxnResult)
+    assert_type(await lock.acquire(timeout=1), quoracy.Held)
+    assert_type(await lock.try_acquire(), quoracy.Held | None)
+    assert_type(await lock.contenders(), tuple[quoracy.Contender, ...])
     async with q.rwlock("rw").write() as writing:
-        assert_type(writing, quorate.WriteHeld)
+        assert_type(writing, quoracy.WriteHeld)
     async with q.semaphore("s", 3).hold(weight=2) as share:
         assert_type(share.weight, int)
 
 
-async def elections(q: quorate.Connection) -> None:
+async def elections(q: quoracy.Connection) -> None:
     election = q.election("e")
     async with election.lead("me") as term:
-        assert_type(term, quorate.Term)
-    assert_type(await election.leader(), quorate.Leader | None)
-    assert_type(election.observe(), AsyncGenerator[quorate.Leader, None])
+        assert_type(term, quoracy.Term)
+    assert_type(await election.leader(), quoracy.Leader | None)
+    assert_type(election.observe(), AsyncGenerator[quoracy.Leader, None])
 
 
-async def queues(q: quorate.Connection) -> None:
-    assert_type(q.queue("x"), quorate.Queue[bytes])
+async def queues(q: quoracy.Connection) -> None:
+    assert_type(q.queue("x"), quoracy.Queue[bytes])
     jobs = q.queue("jobs", Job)
     assert_type(await jobs.get(timeout=1), Job)
     async for job in jobs:
@@ -80,11 +80,11 @@ async def queues(q: quorate.Connection) -> None:
         assert_type(claimed.item, Job)
 
 
-async def values(q: quorate.Connection) -> None:
-    assert_type(q.value("x"), quorate.Value[bytes])
-    assert_type(await q.value("n", int).get(), quorate.Versioned[int] | None)
+async def values(q: quoracy.Connection) -> None:
+    assert_type(q.value("x"), quoracy.Value[bytes])
+    assert_type(await q.value("n", int).get(), quoracy.Versioned[int] | None)
     counted = q.value("n", int, default=0)
-    assert_type(counted, quorate.DefaultedValue[int])
+    assert_type(counted, quoracy.DefaultedValue[int])
     assert_type((await counted.update(lambda n: n + 1)).value, int)
     assert_type(await q.counter("c").add(1), int)
     async with q.config("app", Settings) as config:
@@ -95,9 +95,9 @@ async def values(q: quorate.Connection) -> None:
         assert_type(cache.get("a", 0), Job | int)
 
 
-async def steps(q: quorate.Connection) -> None:
+async def steps(q: quoracy.Connection) -> None:
     @q.singleton("nightly")
-    async def nightly(term: quorate.Term) -> int:
+    async def nightly(term: quoracy.Term) -> int:
         return term.token
 
     assert_type(await nightly(), int)

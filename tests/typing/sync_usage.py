@@ -12,9 +12,9 @@ from typing import assert_type
 
 import msgspec
 
-import quorate
-import quorate.sync
-from quorate.sync import Block, Event, Stream
+import quoracy
+import quoracy.sync
+from quoracy.sync import Block, Event, Stream
 
 
 class Job(msgspec.Struct):
@@ -29,65 +29,65 @@ class Settings(msgspec.Struct, frozen=True):
     workers: int = 4
 
 
-def show(state: quorate.SessionState) -> None:
+def show(state: quoracy.SessionState) -> None:
     """A listener."""
 
 
-def show_change(change: quorate.ConfigChange[Settings]) -> None:
+def show_change(change: quoracy.ConfigChange[Settings]) -> None:
     """A callback."""
 
 
 def connections() -> None:
-    q = quorate.sync.connect("quorate://localhost", session_ttl=5, identity="me", namespace="app")
-    assert_type(q, quorate.sync.Connection)
+    q = quoracy.sync.connect("quoracy://localhost", session_ttl=5, identity="me", namespace="app")
+    assert_type(q, quoracy.sync.Connection)
     with q as entered:
-        assert_type(entered, quorate.sync.Connection)
-    assert_type(q.state, quorate.SessionState)
+        assert_type(entered, quoracy.sync.Connection)
+    assert_type(q.state, quoracy.SessionState)
     assert_type(q.on_state(show), Callable[[], None])
-    q.wait_state(quorate.SessionState.CONNECTED, timeout=5)
-    assert_type(q.store, quorate.sync.Store)
-    with quorate.sync.connect(q.store) as second:
+    q.wait_state(quoracy.SessionState.CONNECTED, timeout=5)
+    assert_type(q.store, quoracy.sync.Store)
+    with quoracy.sync.connect(q.store) as second:
         assert_type(second.identity, str)
     q.close()
 
 
-def locks(q: quorate.sync.Connection) -> None:
+def locks(q: quoracy.sync.Connection) -> None:
     lock = q.lock("x", reentrant=True, hold_max=60)
     with lock as held:
-        assert_type(held, quorate.sync.Held)
+        assert_type(held, quoracy.sync.Held)
         assert_type(held.token, int)
         assert_type(held.lost, Event)
         assert_type(held.lost.wait(1.0), bool)
         assert_type(held.is_held, bool)
         assert_type(held.remaining_s, float)
-        assert_type(held.txn(quorate.Put(b"k", b"v")), quorate.TxnResult)
-    assert_type(lock.acquire(timeout=1), quorate.sync.Held)
-    assert_type(lock.try_acquire(), quorate.sync.Held | None)
-    assert_type(lock.hold(timeout=1), Block[quorate.sync.Held])
-    assert_type(lock.contenders(), tuple[quorate.Contender, ...])
+        assert_type(held.txn(quoracy.Put(b"k", b"v")), quoracy.TxnResult)
+    assert_type(lock.acquire(timeout=1), quoracy.sync.Held)
+    assert_type(lock.try_acquire(), quoracy.sync.Held | None)
+    assert_type(lock.hold(timeout=1), Block[quoracy.sync.Held])
+    assert_type(lock.contenders(), tuple[quoracy.Contender, ...])
     with q.rwlock("rw").write() as writing:
-        assert_type(writing, quorate.sync.WriteHeld)
+        assert_type(writing, quoracy.sync.WriteHeld)
         writing.downgrade()
     with q.semaphore("s", 3).hold(weight=2) as share:
         assert_type(share.weight, int)
 
 
-def elections(q: quorate.sync.Connection) -> None:
+def elections(q: quoracy.sync.Connection) -> None:
     election = q.election("e")
     with election.lead("me") as term:
-        assert_type(term, quorate.sync.Term)
+        assert_type(term, quoracy.sync.Term)
         assert_type(term.value, str)
-    assert_type(election.leader(), quorate.Leader | None)
-    assert_type(election.observe(), Stream[quorate.Leader])
+    assert_type(election.leader(), quoracy.Leader | None)
+    assert_type(election.observe(), Stream[quoracy.Leader])
     for leader in election.observe():
-        assert_type(leader, quorate.Leader)
-    assert_type(election.observe().next(timeout=1), quorate.Leader)
+        assert_type(leader, quoracy.Leader)
+    assert_type(election.observe().next(timeout=1), quoracy.Leader)
 
 
-def queues(q: quorate.sync.Connection) -> None:
-    assert_type(q.queue("x"), quorate.sync.Queue[bytes])
+def queues(q: quoracy.sync.Connection) -> None:
+    assert_type(q.queue("x"), quoracy.sync.Queue[bytes])
     jobs = q.queue("jobs", Job)
-    assert_type(jobs, quorate.sync.Queue[Job])
+    assert_type(jobs, quoracy.sync.Queue[Job])
     assert_type(jobs.get(timeout=1), Job)
     assert_type(jobs.try_get(), Job | None)
     for job in jobs:
@@ -98,12 +98,12 @@ def queues(q: quorate.sync.Connection) -> None:
         claimed.ack()
 
 
-def values(q: quorate.sync.Connection) -> None:
-    assert_type(q.value("x"), quorate.sync.Value[bytes])
+def values(q: quoracy.sync.Connection) -> None:
+    assert_type(q.value("x"), quoracy.sync.Value[bytes])
     plain = q.value("n", int)
-    assert_type(plain.get(), quorate.Versioned[int] | None)
+    assert_type(plain.get(), quoracy.Versioned[int] | None)
     counted = q.value("n", int, default=0)
-    assert_type(counted, quorate.sync.DefaultedValue[int])
+    assert_type(counted, quoracy.sync.DefaultedValue[int])
     assert_type(counted.get().value, int)
     assert_type(counted.default, int)
     assert_type(counted.update(lambda n: n + 1).value, int)
@@ -120,9 +120,9 @@ def values(q: quorate.sync.Connection) -> None:
         assert_type(cache.get("a", 0), Job | int)
 
 
-def steps(q: quorate.sync.Connection) -> None:
+def steps(q: quoracy.sync.Connection) -> None:
     @q.singleton("nightly")
-    def nightly(term: quorate.sync.Term) -> int:
+    def nightly(term: quoracy.sync.Term) -> int:
         return term.token
 
     assert_type(nightly(), int)

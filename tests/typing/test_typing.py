@@ -19,7 +19,7 @@ WRONG = {
     'q.lock("x", cancel_on_loss=False)': "call-arg",
     'q.queue("jobs", int).put("no number")': "arg-type",
     'q.value("n", int, default=0).update(lambda n: str(n))': "return-value",
-    'held: quorate.Held = q.lock("x").acquire()': "assignment",
+    'held: quoracy.Held = q.lock("x").acquire()': "assignment",
 }
 
 
@@ -27,7 +27,7 @@ WRONG = {
 def checked(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What mypy says of the samples, and of a program full of mistakes: one run, for its time."""
     wrong = tmp_path_factory.mktemp("wrong") / "wrong_usage.py"
-    lines = ["import quorate", "import quorate.sync", 'q = quorate.sync.connect("memory:")', *WRONG]
+    lines = ["import quoracy", "import quoracy.sync", 'q = quoracy.sync.connect("memory:")', *WRONG]
     wrong.write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--no-error-summary", *map(str, SAMPLES), str(wrong)],

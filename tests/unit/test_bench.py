@@ -1,4 +1,4 @@
-"""The benchmarks run, and put Quorate next to the raw loops.  How fast anything is, no test asks."""
+"""The benchmarks run, and put Quoracy next to the raw loops.  How fast anything is, no test asks."""
 
 from __future__ import annotations
 

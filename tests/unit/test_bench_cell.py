@@ -20,7 +20,7 @@ from bench.h2load import load_all
 from bench.report import with_sections
 from bench.results import Section, Table, Target
 from bench.rounds import Settings
-from quorate.wire.etcd import rpc
+from quoracy.wire.etcd import rpc
 from tests.differential.etcd_server import etcd_35_program
 from tests.support.zookeeper_server import zookeeper_missing
 

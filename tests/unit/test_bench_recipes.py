@@ -10,9 +10,9 @@ import pytest
 from bench.recipes import Shape, children, hand_offs_of, one_queue, section
 from bench.recipes_clients import LIBRARIES
 from bench.rounds import Rounds
-from bench.servers import serve_quorate, serve_redis
+from bench.servers import serve_quoracy, serve_redis
 
-IN_PROCESS = "Quorate in process, SQLite"
+IN_PROCESS = "Quoracy in process, SQLite"
 
 
 def test_hand_off_is_from_the_release_to_the_next_turn() -> None:
@@ -33,11 +33,11 @@ def test_every_waiter_gets_the_lock_once(tmp_path: Path) -> None:
 
 
 def test_clients_of_several_processes_wait_in_one_queue(tmp_path: Path) -> None:
-    with serve_quorate(tmp_path / "quorate.db") as server:
+    with serve_quoracy(tmp_path / "quoracy.db") as server:
         address = f"127.0.0.1:{server.port}"
         with (
-            children("Quorate, asyncio", address, 1) as tasks,
-            children("Quorate, threads", address, 1) as threads,
+            children("Quoracy, asyncio", address, 1) as tasks,
+            children("Quoracy, threads", address, 1) as threads,
         ):
             shape = Shape(processes=2, clients=2, settle_s=0.2)
             assert len(one_queue([*tasks, *threads], shape)) == 4
@@ -61,12 +61,12 @@ def test_clients_that_fail_are_named(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 def test_goals_are_held_against_the_faster_redis_and_the_median_hand_off() -> None:
     rates = {name: [100.0, 100.0, 100.0] for name in LIBRARIES}
-    rates["Quorate, asyncio"] = [600.0, 900.0, 500.0]
+    rates["Quoracy, asyncio"] = [600.0, 900.0, 500.0]
     rates["kazoo on ZooKeeper"] = [200.0, 200.0, 200.0]
     rates["redis-py on Redis, asyncio"] = [1200.0, 1200.0, 1200.0]
     hand_offs = {name: [[0.001, 0.002, 0.009]] for name in LIBRARIES}
-    hand_offs["Quorate, asyncio"] = [[0.0005, 0.0005, 5.0]]
-    at_once = {"Quorate, asyncio": [[0.0004] * 3], "kazoo on ZooKeeper": [[0.001] * 3]}
+    hand_offs["Quoracy, asyncio"] = [[0.0005, 0.0005, 5.0]]
+    at_once = {"Quoracy, asyncio": [[0.0004] * 3], "kazoo on ZooKeeper": [[0.001] * 3]}
     by_hold = {0.0: at_once, 0.005: hand_offs}
     made = section(Rounds(rates), hand_offs, by_hold, Shape(processes=1, clients=3, settle_s=0))
     reached = {target.what.rpartition(" of ")[2]: target for target in made.targets[:3]}

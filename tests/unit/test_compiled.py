@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from quorate.compiled import is_compiled
+from quoracy.compiled import is_compiled
 
 ROOT = Path(hatch_build.__file__).parent
 
 _SHOW = """
-import quorate.compiled, quorate.engines.embedded.state as state
-print(quorate.compiled.is_compiled(), state.__file__)
+import quoracy.compiled, quoracy.engines.embedded.state as state
+print(quoracy.compiled.is_compiled(), state.__file__)
 """
 
 
 def _shown(**environment: str) -> tuple[bool, str]:
-    variables = {name: value for name, value in os.environ.items() if name != "QUORATE_PURE"}
+    variables = {name: value for name, value in os.environ.items() if name != "QUORACY_PURE"}
     done = subprocess.run(
         [sys.executable, "-c", _SHOW],
         env=variables | environment,
@@ -35,7 +35,7 @@ def _shown(**environment: str) -> tuple[bool, str]:
 
 
 def test_source_is_run_when_asked_for() -> None:
-    compiled, file = _shown(QUORATE_PURE="1")
+    compiled, file = _shown(QUORACY_PURE="1")
     assert not compiled
     assert file.endswith("state.py")
 
@@ -47,7 +47,7 @@ def test_what_was_compiled_is_run_unless_asked_otherwise() -> None:
 
 
 def test_this_process_runs_what_it_says() -> None:
-    assert is_compiled() == (hatch_build.is_compiled() and not os.environ.get("QUORATE_PURE"))
+    assert is_compiled() == (hatch_build.is_compiled() and not os.environ.get("QUORACY_PURE"))
 
 
 def test_modules_named_to_be_compiled_are_there_once_and_have_no_coroutines() -> None:
@@ -57,18 +57,18 @@ def test_modules_named_to_be_compiled_are_there_once_and_have_no_coroutines() ->
 
 def test_membership_is_in_a_library_that_servers_do_not_load() -> None:
     libraries = hatch_build._libraries(hatch_build.modules())
-    assert {path.parts[1] for path in libraries["quorate_membership"]} == {"membership"}
-    assert "membership" not in {path.parts[1] for path in libraries["quorate"]}
+    assert {path.parts[1] for path in libraries["quoracy_membership"]} == {"membership"}
+    assert "membership" not in {path.parts[1] for path in libraries["quoracy"]}
 
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The one module of another project, to be compiled; it is empty."""
-    path = tmp_path / "src" / "quorate" / "hot.py"
+    path = tmp_path / "src" / "quoracy" / "hot.py"
     path.parent.mkdir(parents=True)
     path.touch()
     (tmp_path / "pyproject.toml").write_text(
-        "[tool.quorate.compiled]\nmodules = ['hot']\n", encoding="utf-8"
+        "[tool.quoracy.compiled]\nmodules = ['hot']\n", encoding="utf-8"
     )
     monkeypatch.setattr(hatch_build, "_ROOT", tmp_path)
     monkeypatch.setattr(hatch_build, "_SOURCE", tmp_path / "src")
@@ -117,4 +117,4 @@ def test_a_wheel_has_the_extensions_only_if_it_is_for_this_machine(
     extensions = [name for name in names if name.endswith((".so", ".pyd"))]
     assert ("none-any" in wheel.name) == (not with_hook)
     assert bool(extensions) == with_hook
-    assert "quorate/engines/embedded/state.py" in names
+    assert "quoracy/engines/embedded/state.py" in names

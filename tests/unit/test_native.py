@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate.compiled import is_compiled
-from quorate.engines.embedded.leases import _Lease
-from quorate.engines.embedded.shared_rows import SharedRow
-from quorate.faces.zookeeper.outcome import Outcome
-from quorate.faces.zookeeper.tree import Node, PlainChange, SessionRecord
-from quorate.store.following import KeyWrite
-from quorate.store.model import LeaseId
-from quorate.wire.zookeeper.plain_writes import Create, Delete, SetData
+from quoracy.compiled import is_compiled
+from quoracy.engines.embedded.leases import _Lease
+from quoracy.engines.embedded.shared_rows import SharedRow
+from quoracy.faces.zookeeper.outcome import Outcome
+from quoracy.faces.zookeeper.tree import Node, PlainChange, SessionRecord
+from quoracy.store.following import KeyWrite
+from quoracy.store.model import LeaseId
+from quoracy.wire.zookeeper.plain_writes import Create, Delete, SetData
 
 ROOT = Path(__file__).parents[2]
 

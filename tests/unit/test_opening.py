@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from quorate import Limits, Retention, open_store
-from quorate.client.remote import RemoteStore
-from quorate.client.urls import TlsOptions
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.errors import InvalidRequest, Unavailable
+from quoracy import Limits, Retention, open_store
+from quoracy.client.remote import RemoteStore
+from quoracy.client.urls import TlsOptions
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.errors import InvalidRequest, Unavailable
 
 
 async def test_memory_and_files_are_opened_in_this_process(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ async def test_memory_and_files_are_opened_in_this_process(tmp_path: Path) -> No
             assert (await store.put(b"k")).revision == 2
 
 
-@pytest.mark.parametrize("scheme", ["etcd", "quorate"])
+@pytest.mark.parametrize("scheme", ["etcd", "quoracy"])
 async def test_servers_are_not_spoken_to_before_they_are_asked(scheme: str) -> None:
     async with open_store(f"{scheme}://127.0.0.1:1", timeout_s=5) as store:
         assert isinstance(store, RemoteStore)

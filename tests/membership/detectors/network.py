@@ -7,13 +7,13 @@ import itertools
 import random
 from collections.abc import Callable
 
-from quorate.membership.detectors import (
+from quoracy.membership.detectors import (
     HeartbeatChange,
     HeartbeatChangeKind,
     HeartbeatGossip,
     HeartbeatSettings,
 )
-from quorate.membership.machine import Address, Effect, SendPacket, Tell
+from quoracy.membership.machine import Address, Effect, SendPacket, Tell
 
 __all__ = ["Network"]
 

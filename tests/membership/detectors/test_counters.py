@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.membership.detectors import (
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.membership.detectors import (
     Beat,
     Detector,
     HeartbeatChange,
@@ -20,8 +20,8 @@ from quorate.membership.detectors import (
     HeartbeatGossip,
     HeartbeatSettings,
 )
-from quorate.membership.detectors.counter_values import Row, packed, unpacked
-from quorate.membership.machine import Effect, Machine, SendPacket, Tell
+from quoracy.membership.detectors.counter_values import Row, packed, unpacked
+from quoracy.membership.machine import Effect, Machine, SendPacket, Tell
 from tests.support.profiles import examples
 
 APPEARED, SUSPECTED = HeartbeatChangeKind.APPEARED, HeartbeatChangeKind.SUSPECTED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.membership.detectors import HeartbeatChangeKind, HeartbeatSettings
+from quoracy.membership.detectors import HeartbeatChangeKind, HeartbeatSettings
 from tests.faults.scale import rounds
 from tests.membership.detectors.network import Network
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest
-from quorate.membership.detectors import (
+from quoracy.errors import InvalidRequest
+from quoracy.membership.detectors import (
     Detector,
     FixedDetector,
     HeartbeatGossip,

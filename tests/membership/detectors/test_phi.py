@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest
-from quorate.membership.detectors import PhiDetector, PhiSettings
-from quorate.membership.detectors.normal_tail import phi_of_normal
+from quoracy.errors import InvalidRequest
+from quoracy.membership.detectors import PhiDetector, PhiSettings
+from quoracy.membership.detectors.normal_tail import phi_of_normal
 from tests.support.profiles import examples
 
 PLAIN = PhiSettings(acceptable_pause_s=0.0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest
-from quorate.membership.detectors import FixedDetector, PeerDetectors, PhiDetector
+from quoracy.errors import InvalidRequest
+from quoracy.membership.detectors import FixedDetector, PeerDetectors, PhiDetector
 
 
 def fixed(peers_max: int = 100) -> PeerDetectors:

@@ -1,7 +1,7 @@
 """Elections in the simulator: any number of peers, a while of random faults, then calm.
 
 Everything about a run follows from its seed: how many peers there are, how their clocks run, what the
-network is like and what goes wrong.  `Run.describe()` is what a failing test prints; QUORATE_SEED=n
+network is like and what goes wrong.  `Run.describe()` is what a failing test prints; QUORACY_SEED=n
 runs that schedule alone.
 """
 
@@ -13,9 +13,9 @@ import random
 from collections.abc import Callable
 from typing import TypeAlias
 
-from quorate.membership.elections import Elector, LeaderElected, LeaderLost
-from quorate.membership.machine import Address, Effect, Machine, Tell
-from quorate.membership.simulator import (
+from quoracy.membership.elections import Elector, LeaderElected, LeaderLost
+from quoracy.membership.machine import Address, Effect, Machine, Tell
+from quoracy.membership.simulator import (
     Crash,
     Fault,
     Heal,
@@ -85,8 +85,8 @@ class Watched:
 
 
 def seeds(chunk: int, chunk_size: int) -> range:
-    """The seeds of one test; QUORATE_SEED=n runs only that one."""
-    only = os.environ.get("QUORATE_SEED")
+    """The seeds of one test; QUORACY_SEED=n runs only that one."""
+    only = os.environ.get("QUORACY_SEED")
     if only is not None:
         return range(int(only), int(only) + 1)
     return range(chunk * chunk_size, (chunk + 1) * chunk_size)
@@ -220,7 +220,7 @@ class Run:
 
     def describe(self) -> str:
         last = "\n".join(f"  {at:8.3f} {who}: {event}" for at, who, event in self.events[-30:])
-        return f"QUORATE_SEED={self.seed}: {len(self.names)} peers, faults: {self.faults}\n{last}"
+        return f"QUORACY_SEED={self.seed}: {len(self.names)} peers, faults: {self.faults}\n{last}"
 
     def _new(self, name: str, rng: random.Random) -> Machine:
         self._leader_of[name] = None

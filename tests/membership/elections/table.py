@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 
-from quorate.membership.elections import Elector, LeaderElected, LeaderLost, SaveVote
-from quorate.membership.machine import Effect, SendPacket, SendStream, Tell
+from quoracy.membership.elections import Elector, LeaderElected, LeaderLost, SaveVote
+from quoracy.membership.machine import Effect, SendPacket, SendStream, Tell
 
 __all__ = ["Table"]
 

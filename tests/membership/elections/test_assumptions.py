@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.membership.elections import (
+from quoracy.membership.elections import (
     BULLY_ASSUMPTIONS,
     COLLECTING_ASSUMPTIONS,
     RING_ASSUMPTIONS,

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.membership.elections import Bully, BullySettings, LeaderElected, LeaderLost, LossReason
-from quorate.membership.elections.messages import Answer, Coordinator, Election, bully_codec
-from quorate.membership.machine import SendPacket, SendStream, Tell
-from quorate.membership.simulator import Network, Uniform, World
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.membership.elections import Bully, BullySettings, LeaderElected, LeaderLost, LossReason
+from quoracy.membership.elections.messages import Answer, Coordinator, Election, bully_codec
+from quoracy.membership.machine import SendPacket, SendStream, Tell
+from quoracy.membership.simulator import Network, Uniform, World
 from tests.membership.elections.table import Table
 
 NAMES = ["a", "b", "c", "d"]

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.membership.elections import Bully, CollectingRing, Elector, Ring, Terms
-from quorate.membership.elections import messages as m
-from quorate.membership.elections.ring_link import RingLink
-from quorate.membership.elections.view import LeaderView
+from quoracy.errors import ProtocolError
+from quoracy.membership.elections import Bully, CollectingRing, Elector, Ring, Terms
+from quoracy.membership.elections import messages as m
+from quoracy.membership.elections.ring_link import RingLink
+from quoracy.membership.elections.view import LeaderView
 from tests.membership.elections.test_terms import VOTERS
 from tests.support.profiles import examples
 

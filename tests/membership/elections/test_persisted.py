@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from quorate.errors import Unavailable
-from quorate.membership.elections import MemoryVote, Persisted, SaveVote, Terms
-from quorate.membership.elections.messages import VoteReply, VoteRequest, terms_codec
-from quorate.membership.machine import SendPacket
+from quoracy.errors import Unavailable
+from quoracy.membership.elections import MemoryVote, Persisted, SaveVote, Terms
+from quoracy.membership.elections.messages import VoteReply, VoteRequest, terms_codec
+from quoracy.membership.machine import SendPacket
 from tests.membership.elections.table import Table
 from tests.membership.elections.test_terms import NAMES, VOTERS
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.membership.elections import Bully, CollectingRing, Elector, Ring
-from quorate.membership.machine import Effect
-from quorate.membership.simulator import Counters
+from quoracy.membership.elections import Bully, CollectingRing, Elector, Ring
+from quoracy.membership.machine import Effect
+from quoracy.membership.simulator import Counters
 from tests.faults.scale import rounds
 from tests.membership.elections.schedules import CHAOS_S, Run, seeds
 

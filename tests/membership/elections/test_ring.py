@@ -7,15 +7,15 @@ import random
 import msgspec
 import pytest
 
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.membership.elections import (
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.membership.elections import (
     CollectingRing,
     LeaderLost,
     LossReason,
     Ring,
     RingSettings,
 )
-from quorate.membership.elections.messages import (
+from quoracy.membership.elections.messages import (
     Announcement,
     Candidacy,
     Collection,
@@ -24,8 +24,8 @@ from quorate.membership.elections.messages import (
     Token,
     ring_codec,
 )
-from quorate.membership.elections.ring_link import HOPS_WAITING_MAX, RingLink
-from quorate.membership.machine import Effect, SendStream
+from quoracy.membership.elections.ring_link import HOPS_WAITING_MAX, RingLink
+from quoracy.membership.machine import Effect, SendStream
 from tests.membership.elections.table import Table
 
 RING = ["c", "a", "d", "b"]

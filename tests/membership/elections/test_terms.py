@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from quorate.errors import DataUnreadable, InvalidRequest, ProtocolError
-from quorate.membership.elections import (
+from quoracy.errors import DataUnreadable, InvalidRequest, ProtocolError
+from quoracy.membership.elections import (
     LeaderElected,
     LeaderLost,
     LossReason,
@@ -16,7 +16,7 @@ from quorate.membership.elections import (
     Terms,
     TermsSettings,
 )
-from quorate.membership.elections.messages import (
+from quoracy.membership.elections.messages import (
     Heartbeat,
     HeartbeatReply,
     PreVote,
@@ -26,7 +26,7 @@ from quorate.membership.elections.messages import (
     VoteRequest,
     terms_codec,
 )
-from quorate.membership.machine import Effect, SendPacket, Tell
+from quoracy.membership.machine import Effect, SendPacket, Tell
 from tests.membership.elections.table import Table
 
 NAMES = ["a", "b", "c", "d", "e"]

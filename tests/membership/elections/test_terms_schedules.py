@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from quorate.membership.elections import Elector, SaveVote, Terms, TermsSettings
-from quorate.membership.elections.messages import VoteRequest
-from quorate.membership.machine import Effect, Tell
-from quorate.membership.simulator import Heal, OneWay
+from quoracy.membership.elections import Elector, SaveVote, Terms, TermsSettings
+from quoracy.membership.elections.messages import VoteRequest
+from quoracy.membership.machine import Effect, Tell
+from quoracy.membership.simulator import Heal, OneWay
 from tests.faults.scale import rounds
 from tests.membership.elections.schedules import CHAOS_S, Run, Watched, seeds
 

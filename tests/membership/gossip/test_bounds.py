@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import InvalidRequest, TooLarge
-from quorate.membership.gossip import Gossip, GossipSettings
-from quorate.membership.gossip.messages import Delta, Entry, News, encode
-from quorate.membership.gossip.rumours import Rumours
+from quoracy.errors import InvalidRequest, TooLarge
+from quoracy.membership.gossip import Gossip, GossipSettings
+from quoracy.membership.gossip.messages import Delta, Entry, News, encode
+from quoracy.membership.gossip.rumours import Rumours
 from tests.membership.gossip.wire import participant
 
 SMALL = GossipSettings(

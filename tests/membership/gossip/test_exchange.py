@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from quorate.membership.gossip import Gossip, GossipMode, GossipSettings
-from quorate.membership.gossip.messages import Delta, Digest, Digests, Entry, News, Parts, Sync, encode
+from quoracy.membership.gossip import Gossip, GossipMode, GossipSettings
+from quoracy.membership.gossip.messages import Delta, Digest, Digests, Entry, News, Parts, Sync, encode
 from tests.membership.gossip.wire import Wire, participant
 
 EXCHANGES = [GossipMode.PULL, GossipMode.PUSH_PULL]

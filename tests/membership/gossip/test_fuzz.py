@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.membership.gossip import Gossip, GossipSettings
-from quorate.membership.gossip.messages import (
+from quoracy.errors import ProtocolError
+from quoracy.membership.gossip import Gossip, GossipSettings
+from quoracy.membership.gossip.messages import (
     Delta,
     Digest,
     Digests,
@@ -24,8 +24,8 @@ from quorate.membership.gossip.messages import (
     decode,
     encode,
 )
-from quorate.membership.gossip.replica import hash64
-from quorate.membership.machine import Effect, SendPacket, SendStream
+from quoracy.membership.gossip.replica import hash64
+from quoracy.membership.machine import Effect, SendPacket, SendStream
 from tests.membership.gossip.wire import participant
 from tests.support.profiles import examples
 

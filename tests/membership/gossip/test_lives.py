@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.gossip import Gossip, GossipMode, GossipSettings
-from quorate.membership.gossip.messages import Delta, Digest, Entry, News, encode
+from quoracy.errors import InvalidRequest
+from quoracy.membership.gossip import Gossip, GossipMode, GossipSettings
+from quoracy.membership.gossip.messages import Delta, Digest, Entry, News, encode
 from tests.membership.gossip.wire import Wire, participant
 
 SHORT = GossipSettings(forget_s=100.0, tombstone_s=50.0)

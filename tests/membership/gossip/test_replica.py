@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.membership.gossip import GossipSettings
-from quorate.membership.gossip.counting import Counters
-from quorate.membership.gossip.messages import Delta, News, decode, encode
-from quorate.membership.gossip.replica import Replica, pieces
-from quorate.membership.gossip.state import State
+from quoracy.membership.gossip import GossipSettings
+from quoracy.membership.gossip.counting import Counters
+from quoracy.membership.gossip.messages import Delta, News, decode, encode
+from quoracy.membership.gossip.replica import Replica, pieces
+from quoracy.membership.gossip.state import State
 from tests.support.profiles import examples
 
 Write = tuple[str, bytes | None]

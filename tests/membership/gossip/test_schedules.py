@@ -9,9 +9,9 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from quorate.membership.gossip import Gossip, GossipMode, GossipSettings, StateChanged
-from quorate.membership.machine import Effect, Machine
-from quorate.membership.simulator import Network, Uniform, World
+from quoracy.membership.gossip import Gossip, GossipMode, GossipSettings, StateChanged
+from quoracy.membership.machine import Effect, Machine
+from quoracy.membership.simulator import Network, Uniform, World
 from tests.faults.scale import LONG, rounds
 
 # The long version takes minutes for each network.

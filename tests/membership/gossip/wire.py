@@ -6,9 +6,9 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from quorate.membership.gossip import Gossip, GossipSettings, StateChanged
-from quorate.membership.gossip.messages import Message, decode
-from quorate.membership.machine import Address, Effect, SendPacket, SendStream, Tell
+from quoracy.membership.gossip import Gossip, GossipSettings, StateChanged
+from quoracy.membership.gossip.messages import Message, decode
+from quoracy.membership.machine import Address, Effect, SendPacket, SendStream, Tell
 
 __all__ = ["Sent", "Wire", "participant"]
 

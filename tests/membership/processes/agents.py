@@ -1,4 +1,4 @@
-"""`quorate agent` processes of a test: started, listened to, killed, and gone when the test is."""
+"""`quoracy agent` processes of a test: started, listened to, killed, and gone when the test is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["QUICK", "Agent", "Agents"]
 
 # Four times as quick as the defaults, so that a test takes seconds.
 QUICK = ("probe_interval_s=0.25", "probe_timeout_s=0.1", "gossip_interval_s=0.05", "sync_interval_s=5")
-_QUORATE = [sys.executable, "-m", "quorate"]
+_QUORACY = [sys.executable, "-m", "quoracy"]
 _ENDS_S_MAX = 30.0
 
 
@@ -131,7 +131,7 @@ class Agents:
         stderr = self._directory / f"{name}.stderr"
         with stderr.open("ab") as log:
             process = subprocess.Popen(  # noqa: ASYNC220 (forking takes a millisecond)
-                [*under, *_QUORATE, "agent", *self._arguments(name, arguments, bind)],
+                [*under, *_QUORACY, "agent", *self._arguments(name, arguments, bind)],
                 stdin=subprocess.DEVNULL,
                 stdout=write,
                 stderr=log,

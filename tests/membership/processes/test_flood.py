@@ -18,13 +18,13 @@ from typing import cast
 
 import pytest
 
-from quorate.membership.runtime.addresses import parse_address
-from quorate.membership.runtime.asking import Asking
-from quorate.membership.runtime.control import REPORT_AGE_S, AgentReport
-from quorate.membership.runtime.endpoint import SWIM_CHANNEL
-from quorate.membership.runtime.envelope import Envelope, Kind
-from quorate.membership.runtime.keyring import KeyRing, generate_key
-from quorate.membership.swim.messages import Alive, Dead, Suspect, compose, encode
+from quoracy.membership.runtime.addresses import parse_address
+from quoracy.membership.runtime.asking import Asking
+from quoracy.membership.runtime.control import REPORT_AGE_S, AgentReport
+from quoracy.membership.runtime.endpoint import SWIM_CHANNEL
+from quoracy.membership.runtime.envelope import Envelope, Kind
+from quoracy.membership.runtime.keyring import KeyRing, generate_key
+from quoracy.membership.swim.messages import Alive, Dead, Suspect, compose, encode
 from tests.faults.scale import rounds
 from tests.membership.processes.agents import Agents
 from tests.membership.runtime.test_cluster_joining import free_address

@@ -1,8 +1,8 @@
-"""Many agents quickly: Python and Quorate are loaded once, each agent is a process forked from that.
+"""Many agents quickly: Python and Quoracy are loaded once, each agent is a process forked from that.
 
     python -m tests.membership.processes.zygote < specs
 
-Each line on stdin is one agent: the arguments of `quorate agent`, a descriptor for its stdout, a file
+Each line on stdin is one agent: the arguments of `quoracy agent`, a descriptor for its stdout, a file
 for its stderr.  Its pid is printed on a line.  When stdin ends, so do all that are left.
 """
 
@@ -19,10 +19,10 @@ from typing import Any, NoReturn
 # What an agent loads, now rather than in each of them.
 import uvloop  # noqa: F401
 
-import quorate.cli.agent
-import quorate.cli.members_table
-import quorate.membership.runtime.opening  # noqa: F401
-from quorate.cli import verbs
+import quoracy.cli.agent
+import quoracy.cli.members_table
+import quoracy.membership.runtime.opening  # noqa: F401
+from quoracy.cli import verbs
 
 _PR_SET_PDEATHSIG = 1
 
@@ -52,7 +52,7 @@ def _be_an_agent(spec: dict[str, Any]) -> NoReturn:
     os.dup2(os.open(spec["stderr"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.closerange(3, 4096)  # the pipes of those that come later
-    sys.argv = ["quorate", "agent", *spec["arguments"]]
+    sys.argv = ["quoracy", "agent", *spec["arguments"]]
     os._exit(int(verbs.run()))
 
 

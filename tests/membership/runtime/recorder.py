@@ -6,8 +6,8 @@ import asyncio
 import math
 from collections.abc import Callable
 
-from quorate.errors import ProtocolError
-from quorate.membership.machine import Address, Effect, Tell
+from quoracy.errors import ProtocolError
+from quoracy.membership.machine import Address, Effect, Tell
 
 __all__ = ["REFUSED", "Recorder"]
 

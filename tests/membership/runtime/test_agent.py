@@ -1,4 +1,4 @@
-"""`quorate agent` and `quorate members`: what they say, how they end, and what goes wrong."""
+"""`quoracy agent` and `quoracy members`: what they say, how they end, and what goes wrong."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.membership.runtime.keyring import KeyRing, generate_key
+from quoracy.membership.runtime.keyring import KeyRing, generate_key
 from tests.membership.processes.agents import Agents
 from tests.membership.runtime.test_cluster_joining import free_address
 from tests.unit.cli.asking import Ask
 from tests.unit.cli.asking import ask as ask
 
-QUORATE = [sys.executable, "-W", "error", "-m", "quorate"]
+QUORACY = [sys.executable, "-W", "error", "-m", "quoracy"]
 _SOON_S = 30.0
 
 
@@ -80,7 +80,7 @@ async def test_a_seed_that_is_not_there_yet_is_found_when_it_is(tmp_path: Path) 
 
 async def test_on_a_pipe_each_event_is_a_line_for_people(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *QUORATE, "agent", "--name", "a", "--bind", "127.0.0.1:0", stdout=asyncio.subprocess.PIPE
+        *QUORACY, "agent", "--name", "a", "--bind", "127.0.0.1:0", stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
@@ -115,14 +115,14 @@ def test_a_port_in_use_is_one_line_and_exit_code_1(ask: Ask) -> None:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         said = ask("agent", "--bind", address)
     assert (said.code, said.out) == (1, b"")
-    assert said.err.startswith(f"quorate: cannot bind {address}: the port is in use")
+    assert said.err.startswith(f"quoracy: cannot bind {address}: the port is in use")
     assert said.err.count("\n") == 1
 
 
 def test_a_seed_that_cannot_be_looked_up_is_one_line_and_exit_code_1(ask: Ask) -> None:
     said = ask("agent", "--bind", "127.0.0.1:0", "--join", "no-such-machine.invalid")
     assert (said.code, said.out) == (1, b"")
-    assert said.err.startswith("quorate: no seed took us in (no-such-machine.invalid: ")
+    assert said.err.startswith("quoracy: no seed took us in (no-such-machine.invalid: ")
     assert said.err.count("\n") == 1
 
 
@@ -236,7 +236,7 @@ def test_members_of_nobody_is_one_line_and_exit_code_1(ask: Ask) -> None:
     address = free_address()
     said = ask("members", "--agent", address)
     assert (said.code, said.out) == (1, b"")
-    assert said.err.startswith(f"quorate: no member answers at {address}")
+    assert said.err.startswith(f"quoracy: no member answers at {address}")
     assert said.err.count("\n") == 1
 
 
@@ -244,7 +244,7 @@ async def test_watching_on_a_pipe_shows_every_change_of_who_is_there(tmp_path: P
     async with Agents(tmp_path) as agents:
         a = await agents.start("a")
         watching = await asyncio.create_subprocess_exec(
-            *QUORATE, "members", "--agent", a.address, "--watch", "--every", "0.1", "-o", "value",
+            *QUORACY, "members", "--agent", a.address, "--watch", "--every", "0.1", "-o", "value",
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert watching.stdout is not None
@@ -265,7 +265,7 @@ async def test_watching_on_a_terminal_ends_cleanly_and_leaves_the_last_state(tmp
         a = await agents.start("only-one")
         leader, follower = pty.openpty()
         process = subprocess.Popen(  # noqa: ASYNC220
-            [*QUORATE, "members", "--agent", a.address, "--watch", "--every", "0.1"],
+            [*QUORACY, "members", "--agent", a.address, "--watch", "--every", "0.1"],
             stdin=follower,
             stdout=follower,
             stderr=follower,

@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from quorate.cli.members_table import cells_of, headline, json_report, screen_of, warnings
-from quorate.membership.runtime.control import AgentReport, MemberReport
+from quoracy.cli.members_table import cells_of, headline, json_report, screen_of, warnings
+from quoracy.membership.runtime.control import AgentReport, MemberReport
 
 
 def report(members_count: int = 3, **fields: object) -> AgentReport:

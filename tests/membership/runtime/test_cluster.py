@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import pytest
 
-from quorate import membership
-from quorate.errors import InvalidRequest, Unavailable
-from quorate.membership import Changed, Cluster, HealthChange, MemberChangeKind, MemberState, Snapshot
-from quorate.membership.runtime.keyring import generate_key
-from quorate.membership.settings import SwimSettings
+from quoracy import membership
+from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.membership import Changed, Cluster, HealthChange, MemberChangeKind, MemberState, Snapshot
+from quoracy.membership.runtime.keyring import generate_key
+from quoracy.membership.settings import SwimSettings
 
 T = TypeVar("T")
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.membership.machine import SendStream, Tell
-from quorate.membership.runtime.control import REPORT_AGE_S, AgentReport, Asker, Reporter
+from quoracy.errors import ProtocolError
+from quoracy.membership.machine import SendStream, Tell
+from quoracy.membership.runtime.control import REPORT_AGE_S, AgentReport, Asker, Reporter
 
 REPORT = AgentReport(
     name="a",

@@ -9,8 +9,8 @@ import socket
 import psutil
 import pytest
 
-from quorate import membership
-from quorate.errors import Unavailable
+from quoracy import membership
+from quoracy.errors import Unavailable
 from tests.faults.scale import rounds
 from tests.membership.runtime.test_cluster import ANY, QUICK, join, soon, until_sees
 

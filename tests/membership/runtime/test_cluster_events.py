@@ -7,9 +7,9 @@ import gc
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.model import Conflict, Member, MemberChangeKind, MemberState
-from quorate.membership.runtime.events import (
+from quoracy.errors import InvalidRequest
+from quoracy.membership.model import Conflict, Member, MemberChangeKind, MemberState
+from quoracy.membership.runtime.events import (
     Changed,
     ClusterEvent,
     EventStream,
@@ -18,8 +18,8 @@ from quorate.membership.runtime.events import (
     Received,
     Snapshot,
 )
-from quorate.membership.runtime.health import Health, HealthChange
-from quorate.membership.runtime.views import MemberView
+from quoracy.membership.runtime.health import Health, HealthChange
+from quoracy.membership.runtime.views import MemberView
 
 
 def view(name: str, state: MemberState = MemberState.ALIVE) -> MemberView:

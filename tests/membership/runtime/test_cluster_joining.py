@@ -9,12 +9,12 @@ import socket
 
 import pytest
 
-from quorate import membership
-from quorate.errors import InvalidRequest, Unavailable
-from quorate.membership import Changed, Conflict, MemberChangeKind
-from quorate.membership.runtime import joining as joining_module
-from quorate.membership.runtime.asking import Asking
-from quorate.membership.runtime.keyring import KeyRing, generate_key
+from quoracy import membership
+from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.membership import Changed, Conflict, MemberChangeKind
+from quoracy.membership.runtime import joining as joining_module
+from quoracy.membership.runtime.asking import Asking
+from quoracy.membership.runtime.keyring import KeyRing, generate_key
 from tests.membership.runtime.test_cluster import ANY, QUICK, join, names_of, soon, until_sees
 
 _ports = iter(range(21_000 + os.getpid() % 5_000, 32_000))

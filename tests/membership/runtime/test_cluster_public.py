@@ -1,4 +1,4 @@
-"""The names that `quorate.membership` promises; a change here is a change for users."""
+"""The names that `quoracy.membership` promises; a change here is a change for users."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from quorate import membership
+from quoracy import membership
 
 PUBLIC = """
     Changed Cluster ClusterEvent ClusterState ClusterStatistics Conflict GossipSettings Health
@@ -38,8 +38,8 @@ def loaded_by(statement: str) -> set[str]:
 
 @pytest.mark.parametrize("core", ["swim", "gossip", "detectors"])
 def test_a_core_alone_loads_no_sockets_and_no_cryptography(core: str) -> None:
-    assert loaded_by(f"import quorate.membership.{core}") == set()
+    assert loaded_by(f"import quoracy.membership.{core}") == set()
 
 
 def test_without_a_key_the_runtime_loads_no_cryptography() -> None:
-    assert loaded_by("import quorate.membership as m; m.join") == {"asyncio"}
+    assert loaded_by("import quoracy.membership as m; m.join") == {"asyncio"}

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest, Unavailable
-from quorate.membership.model import Member, MemberState
-from quorate.membership.runtime.addresses import advertised, join_address, parse_address, resolve
-from quorate.membership.runtime.views import MemberView, Views, decode_meta, encode_meta
-from quorate.membership.settings import META_BYTES_MAX
+from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.membership.model import Member, MemberState
+from quoracy.membership.runtime.addresses import advertised, join_address, parse_address, resolve
+from quoracy.membership.runtime.views import MemberView, Views, decode_meta, encode_meta
+from quoracy.membership.settings import META_BYTES_MAX
 
 short = st.text(max_size=8)
 

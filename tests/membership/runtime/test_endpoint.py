@@ -13,14 +13,14 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate.clock import ManualClock, SystemClock, Timer
-from quorate.errors import InvalidRequest, ProtocolError, Unavailable
-from quorate.membership.machine import Address, Effect, SendPacket, SendStream, Tell
-from quorate.membership.runtime import sockets
-from quorate.membership.runtime.endpoint import PACKETS_PER_TURN, Endpoint, open_endpoint
-from quorate.membership.runtime.envelope import Envelope, EnvelopeSettings, Kind
-from quorate.membership.runtime.keyring import KeyRing, generate_key
-from quorate.membership.runtime.sockets import bind_pair
+from quoracy.clock import ManualClock, SystemClock, Timer
+from quoracy.errors import InvalidRequest, ProtocolError, Unavailable
+from quoracy.membership.machine import Address, Effect, SendPacket, SendStream, Tell
+from quoracy.membership.runtime import sockets
+from quoracy.membership.runtime.endpoint import PACKETS_PER_TURN, Endpoint, open_endpoint
+from quoracy.membership.runtime.envelope import Envelope, EnvelopeSettings, Kind
+from quoracy.membership.runtime.keyring import KeyRing, generate_key
+from quoracy.membership.runtime.sockets import bind_pair
 from tests.membership.runtime.recorder import REFUSED, Recorder
 from tests.support.asking import until
 
@@ -175,7 +175,7 @@ async def test_a_stranger_cannot_write_lines_of_our_log(caplog: pytest.LogCaptur
     async with open_endpoint() as endpoint:
         machine = attached(endpoint)
         to = "x\nroot logged in\udc80:1"
-        with caplog.at_level(logging.DEBUG, logger="quorate"):
+        with caplog.at_level(logging.DEBUG, logger="quoracy"):
             endpoint.call(0, does(SendPacket(to, b"x"), SendStream(to, b"x")))
             await machine.next()
         assert len(caplog.records) == 2

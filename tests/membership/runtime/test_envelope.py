@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest, TooLarge
-from quorate.membership.runtime.drops import DropReason
-from quorate.membership.runtime.envelope import (
+from quoracy.errors import InvalidRequest, TooLarge
+from quoracy.membership.runtime.drops import DropReason
+from quoracy.membership.runtime.envelope import (
     CONTROL_CHANNEL,
     DATAGRAM_BYTES_MAX,
     OVERHEAD_BYTES,
@@ -22,9 +22,9 @@ from quorate.membership.runtime.envelope import (
     Kind,
     Opened,
 )
-from quorate.membership.runtime.keyring import KeyRing
-from quorate.membership.runtime.replay import ReplayWindow
-from quorate.membership.settings import SwimSettings
+from quoracy.membership.runtime.keyring import KeyRing
+from quoracy.membership.runtime.replay import ReplayWindow
+from quoracy.membership.settings import SwimSettings
 from tests.support.profiles import examples
 
 NOW_MS = 1_700_000_000_000

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quorate.membership.runtime.hearing import Hearing
+from quoracy.membership.runtime.hearing import Hearing
 
 
 def test_silence_is_more_surprising_the_longer_it_lasts() -> None:

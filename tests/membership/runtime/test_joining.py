@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from quorate.clock import SystemClock
-from quorate.errors import Unavailable
-from quorate.membership.machine import Address
-from quorate.membership.runtime.joining import Joining
+from quoracy.clock import SystemClock
+from quoracy.errors import Unavailable
+from quoracy.membership.machine import Address
+from quoracy.membership.runtime.joining import Joining
 
 _SEED = "127.0.0.1:7946"
 _SOON_S = 10.0

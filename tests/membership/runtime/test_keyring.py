@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest, Unsupported
-from quorate.membership.runtime.keyring import KEYS_MAX, TAG_BYTES, KeyRing, generate_key
+from quoracy.errors import InvalidRequest, Unsupported
+from quoracy.membership.runtime.keyring import KEYS_MAX, TAG_BYTES, KeyRing, generate_key
 from tests.support.profiles import examples
 
 NONCE = bytes(12)
@@ -128,7 +128,7 @@ def test_keys_of_other_sizes_are_not_generated(size: int) -> None:
 
 def test_without_cryptography_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
-    with pytest.raises(Unsupported, match=r"quorate\[membership\]"):
+    with pytest.raises(Unsupported, match=r"quoracy\[membership\]"):
         KeyRing(OLD)
 
 

@@ -11,20 +11,20 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.membership.machine import Effect, SendStream
-from quorate.membership.runtime.connection import StreamSettings
-from quorate.membership.runtime.endpoint import Endpoint, open_endpoint
-from quorate.membership.runtime.envelope import (
+from quoracy.clock import ManualClock
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.membership.machine import Effect, SendStream
+from quoracy.membership.runtime.connection import StreamSettings
+from quoracy.membership.runtime.endpoint import Endpoint, open_endpoint
+from quoracy.membership.runtime.envelope import (
     CONTROL_CHANNEL,
     Envelope,
     EnvelopeSettings,
     Kind,
     Opened,
 )
-from quorate.membership.runtime.frames import FrameReader, frame
-from quorate.membership.runtime.keyring import KeyRing, generate_key
+from quoracy.membership.runtime.frames import FrameReader, frame
+from quoracy.membership.runtime.keyring import KeyRing, generate_key
 from tests.membership.runtime.recorder import Recorder
 from tests.support.asking import until
 

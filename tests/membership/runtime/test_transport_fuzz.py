@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.membership.machine import SendPacket, SendStream
-from quorate.membership.runtime.drops import DropReason
-from quorate.membership.runtime.endpoint import Endpoint, open_endpoint
-from quorate.membership.runtime.envelope import (
+from quoracy.errors import ProtocolError
+from quoracy.membership.machine import SendPacket, SendStream
+from quoracy.membership.runtime.drops import DropReason
+from quoracy.membership.runtime.endpoint import Endpoint, open_endpoint
+from quoracy.membership.runtime.envelope import (
     CONTROL_CHANNEL,
     Envelope,
     EnvelopeSettings,
     Kind,
     Opened,
 )
-from quorate.membership.runtime.frames import FrameReader, frame
-from quorate.membership.runtime.keyring import KeyRing
+from quoracy.membership.runtime.frames import FrameReader, frame
+from quoracy.membership.runtime.keyring import KeyRing
 from tests.membership.runtime.recorder import Recorder
 from tests.support.asking import until
 from tests.support.profiles import examples

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from quorate.errors import ProtocolError
-from quorate.membership.machine import Address, Effect, SendPacket, SendStream, Tell
+from quoracy.errors import ProtocolError
+from quoracy.membership.machine import Address, Effect, SendPacket, SendStream, Tell
 
 __all__ = ["Beats"]
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from quorate.membership.simulator import Crash, LogNormal, Network, Restart, Stall, Trace, World
+from quoracy.membership.simulator import Crash, LogNormal, Network, Restart, Stall, Trace, World
 from tests.membership.simulator.beats import Beats
 
 ROOT = Path(__file__).parents[3]

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.machine import Effect, SendPacket, SendStream
-from quorate.membership.simulator import (
+from quoracy.errors import InvalidRequest
+from quoracy.membership.machine import Effect, SendPacket, SendStream
+from quoracy.membership.simulator import (
     Constant,
     Crash,
     Drift,
@@ -20,8 +20,8 @@ from quorate.membership.simulator import (
     Stall,
     World,
 )
-from quorate.membership.simulator.engine import Resume
-from quorate.membership.simulator.node import Node
+from quoracy.membership.simulator.engine import Resume
+from quoracy.membership.simulator.node import Node
 from tests.membership.simulator.beats import Beats
 from tests.membership.simulator.test_network import beats, send
 

@@ -7,9 +7,9 @@ import statistics
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.machine import SendPacket
-from quorate.membership.simulator import (
+from quoracy.errors import InvalidRequest
+from quoracy.membership.machine import SendPacket
+from quoracy.membership.simulator import (
     Constant,
     Latency,
     Link,

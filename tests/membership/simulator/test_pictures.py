@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from quorate.membership.simulator import (
+from quoracy.membership.simulator import (
     Crash,
     Leave,
     Loss,
@@ -20,10 +20,10 @@ from quorate.membership.simulator import (
     Stall,
     swim_cluster,
 )
-from quorate.membership.simulator.animation import animation
-from quorate.membership.simulator.palette import COLOURS, MEMBERS_MAX, shown
-from quorate.membership.simulator.picture import picture
-from quorate.membership.simulator.story import Level, Story, tell
+from quoracy.membership.simulator.animation import animation
+from quoracy.membership.simulator.palette import COLOURS, MEMBERS_MAX, shown
+from quoracy.membership.simulator.picture import picture
+from quoracy.membership.simulator.story import Level, Story, tell
 
 SVG = "{http://www.w3.org/2000/svg}"
 NASTY = ["<a>", 'b"&', "ctrl-ü", "\x01\n", "d" * 60]

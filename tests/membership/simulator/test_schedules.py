@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import InvalidRequest
-from quorate.membership.simulator import (
+from quoracy.errors import InvalidRequest
+from quoracy.membership.simulator import (
     Crash,
     Fault,
     Heal,
@@ -20,8 +20,8 @@ from quorate.membership.simulator import (
     faults,
     random_faults,
 )
-from quorate.membership.simulator.faults import describe
-from quorate.membership.simulator.schedule import KINDS, as_code, down_at_end
+from quoracy.membership.simulator.faults import describe
+from quoracy.membership.simulator.schedule import KINDS, as_code, down_at_end
 from tests.membership.simulator.beats import Beats
 from tests.support.profiles import examples
 

@@ -1,4 +1,4 @@
-"""`quorate simulate` from outside."""
+"""`quoracy simulate` from outside."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from quorate.cli.simulate import command
+from quoracy.cli.simulate import command
 
 
 def simulate(*arguments: str) -> Result:

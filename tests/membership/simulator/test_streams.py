@@ -7,9 +7,9 @@ import statistics
 
 import pytest
 
-from quorate.membership.machine import SendStream
-from quorate.membership.simulator import Constant, Crash, Network, World
-from quorate.membership.simulator.network import Links
+from quoracy.membership.machine import SendStream
+from quoracy.membership.simulator import Constant, Crash, Network, World
+from quoracy.membership.simulator.network import Links
 from tests.membership.simulator.beats import Beats
 from tests.membership.simulator.test_network import beats
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.model import MemberChangeKind, MemberState
-from quorate.membership.simulator import (
+from quoracy.errors import InvalidRequest
+from quoracy.membership.model import MemberChangeKind, MemberState
+from quoracy.membership.simulator import (
     Crash,
     Leave,
     Network,
@@ -17,9 +17,9 @@ from quorate.membership.simulator import (
     Trace,
     swim_cluster,
 )
-from quorate.membership.simulator.story import Level, MomentKind, Story, tell
-from quorate.membership.simulator.swim_world import Change
-from quorate.membership.simulator.timeline import as_text, lines, sums
+from quoracy.membership.simulator.story import Level, MomentKind, Story, tell
+from quoracy.membership.simulator.swim_world import Change
+from quoracy.membership.simulator.timeline import as_text, lines, sums
 
 
 def level_at(story: Story, name: str, time: float) -> Level:

@@ -6,12 +6,12 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from quorate.membership.machine import Effect, SendPacket, SendStream, Tell
-from quorate.membership.model import Member, MemberChange, MemberState
-from quorate.membership.settings import SwimSettings
-from quorate.membership.swim import Swim
-from quorate.membership.swim.beliefs import Beliefs
-from quorate.membership.swim.messages import (
+from quoracy.membership.machine import Effect, SendPacket, SendStream, Tell
+from quoracy.membership.model import Member, MemberChange, MemberState
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.swim import Swim
+from quoracy.membership.swim.beliefs import Beliefs
+from quoracy.membership.swim.messages import (
     PacketMessage,
     StreamMessage,
     compose,
@@ -19,7 +19,7 @@ from quorate.membership.swim.messages import (
     decode_stream,
     encode,
 )
-from quorate.membership.swim.outbox import Outbox
+from quoracy.membership.swim.outbox import Outbox
 
 __all__ = [
     "Mind",

@@ -12,8 +12,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quorate.membership.machine import Effect, Machine, SendPacket, Tell
-from quorate.membership.model import (
+from quoracy.membership.machine import Effect, Machine, SendPacket, Tell
+from quoracy.membership.model import (
     JoinAnswered,
     Member,
     MemberChange,
@@ -21,8 +21,8 @@ from quorate.membership.model import (
     MemberState,
     Message,
 )
-from quorate.membership.settings import SwimSettings
-from quorate.membership.simulator import (
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.simulator import (
     Crash,
     Drift,
     Fault,
@@ -36,8 +36,8 @@ from quorate.membership.simulator import (
     Stall,
     World,
 )
-from quorate.membership.simulator.engine import Resume
-from quorate.membership.swim import Swim
+from quoracy.membership.simulator.engine import Resume
+from quoracy.membership.swim import Swim
 
 __all__ = ["CALM_S", "ROUGH_S", "Judge", "Schedule", "Wrong", "draw", "is_legal", "run"]
 

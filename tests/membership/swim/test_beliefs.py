@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.model import Conflict, Member, MemberChange, MemberChangeKind, MemberState
-from quorate.membership.swim.messages import INCARNATION_MAX, Alive, Dead, Suspect
+from quoracy.errors import InvalidRequest
+from quoracy.membership.model import Conflict, Member, MemberChange, MemberChangeKind, MemberState
+from quoracy.membership.swim.messages import INCARNATION_MAX, Alive, Dead, Suspect
 from tests.membership.swim.hands import Mind, alive, events
 from tests.membership.swim.schedules import is_legal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.membership.swim.broadcasts import Broadcasts
+from quoracy.membership.swim.broadcasts import Broadcasts
 from tests.support.profiles import examples
 
 

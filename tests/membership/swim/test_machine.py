@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from quorate.errors import InvalidRequest
-from quorate.membership.machine import Effect, SendPacket, Tell
-from quorate.membership.model import Member, MemberState, Message
-from quorate.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX, SwimSettings
-from quorate.membership.swim import Swim
-from quorate.membership.swim.messages import Ack, Alive, Dead, Direct, Shout, Suspect, encode
+from quoracy.errors import InvalidRequest
+from quoracy.membership.machine import Effect, SendPacket, Tell
+from quoracy.membership.model import Member, MemberState, Message
+from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX, SwimSettings
+from quoracy.membership.swim import Swim
+from quoracy.membership.swim.messages import Ack, Alive, Dead, Direct, Shout, Suspect, encode
 from tests.membership.swim.hands import alive, changes, events, packet, packets, streams, swim
 
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.membership.model import Member, MemberState
-from quorate.membership.swim import Swim
-from quorate.membership.swim.messages import (
+from quoracy.errors import ProtocolError
+from quoracy.membership.model import Member, MemberState
+from quoracy.membership.swim import Swim
+from quoracy.membership.swim.messages import (
     BUCKETS,
     INCARNATION_MAX,
     Ack,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.membership.machine import Effect
-from quorate.membership.model import MemberState
-from quorate.membership.swim import Swim
-from quorate.membership.swim.messages import Ack, Alive, Dead, Nack, Ping, PingRequest, Suspect, encode
+from quoracy.membership.machine import Effect
+from quoracy.membership.model import MemberState
+from quoracy.membership.swim import Swim
+from quoracy.membership.swim.messages import Ack, Alive, Dead, Nack, Ping, PingRequest, Suspect, encode
 from tests.membership.swim.hands import address, changes, packet, packets, streams, swim
 
 

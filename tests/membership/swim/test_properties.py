@@ -1,4 +1,4 @@
-"""What holds in every schedule of faults, thousands of them with QUORATE_FAULTS=long.
+"""What holds in every schedule of faults, thousands of them with QUORACY_FAULTS=long.
 
 A run that fails says its seed and its schedule; `run(draw(seed))` is the same run again.
 """
@@ -9,12 +9,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from quorate.compiled import is_compiled
-from quorate.membership.model import MemberState
-from quorate.membership.settings import SwimSettings
-from quorate.membership.simulator import Crash, Leave, Network, OneWay, Partition, Restart, Stall
-from quorate.membership.simulator.faults import Fault
-from quorate.membership.swim.beliefs import Beliefs
+from quoracy.compiled import is_compiled
+from quoracy.membership.model import MemberState
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.simulator import Crash, Leave, Network, OneWay, Partition, Restart, Stall
+from quoracy.membership.simulator.faults import Fault
+from quoracy.membership.swim.beliefs import Beliefs
 from tests.faults.scale import rounds
 from tests.membership.swim.schedules import ROUGH_S, Judge, Schedule, Wrong, draw, run
 
@@ -112,7 +112,7 @@ def test_plain_swim_keeps_the_same_promises() -> None:
 # -- the judge is awake -------------------------------------------------------------------------------
 
 mutated = pytest.mark.skipif(
-    is_compiled(), reason="methods of what is compiled cannot be replaced: QUORATE_PURE=1"
+    is_compiled(), reason="methods of what is compiled cannot be replaced: QUORACY_PURE=1"
 )
 
 

@@ -6,11 +6,11 @@ import itertools
 import random
 from collections import deque
 
-from quorate.membership.machine import Effect, SendPacket, SendStream
-from quorate.membership.model import JoinAnswered, Member, MemberState
-from quorate.membership.settings import SwimSettings
-from quorate.membership.swim import Swim
-from quorate.membership.swim.messages import (
+from quoracy.membership.machine import Effect, SendPacket, SendStream
+from quoracy.membership.model import JoinAnswered, Member, MemberState
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.swim import Swim
+from quoracy.membership.swim.messages import (
     Ack,
     Alive,
     Dead,
@@ -25,7 +25,7 @@ from quorate.membership.swim.messages import (
     Welcome,
     encode,
 )
-from quorate.membership.swim.table import bucket_of
+from quoracy.membership.swim.table import bucket_of
 from tests.membership.swim.hands import address, alive, changes, events, packet, packets, streams, swim
 
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from quorate.membership.settings import SwimSettings
-from quorate.membership.swim.health import LocalHealth
-from quorate.membership.swim.suspicion import Suspicion
+from quoracy.membership.settings import SwimSettings
+from quoracy.membership.swim.health import LocalHealth
+from quoracy.membership.swim.suspicion import Suspicion
 
 
 def published(confirmations: int, *, k: int, min_s: float, max_s: float) -> float:

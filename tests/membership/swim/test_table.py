@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.membership.model import Member, MemberState
-from quorate.membership.swim.messages import BUCKETS
-from quorate.membership.swim.table import MemberTable, bucket_of
+from quoracy.membership.model import Member, MemberState
+from quoracy.membership.swim.messages import BUCKETS
+from quoracy.membership.swim.table import MemberTable, bucket_of
 from tests.membership.swim.hands import alive
 from tests.support.profiles import examples
 

@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-import quorate
+import quoracy
 from tests.recipes.processes.ledger import Ledger
 from tests.recipes.processes.resource import ResourceClient
 from tests.recipes.processes.trials import Scene, Trial
@@ -20,11 +20,11 @@ from tests.recipes.processes.trials_of_data import TRIALS
 SESSION_S = 3.0
 # What may happen to anybody whose server is killed, or who is stopped for too long.
 _EXPECTED = (
-    quorate.LeaseLost,
-    quorate.TimedOut,
-    quorate.Unavailable,
-    quorate.Indeterminate,
-    quorate.LeaseNotFound,
+    quoracy.LeaseLost,
+    quoracy.TimedOut,
+    quoracy.Unavailable,
+    quoracy.Indeterminate,
+    quoracy.LeaseNotFound,
 )
 
 
@@ -42,7 +42,7 @@ async def main(url: str, namespace: str, directory: Path, name: str, trials: lis
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     ledger = Ledger(directory / "ledger", name)
     resource = await ResourceClient.connect(str(directory / "resource"))
-    async with quorate.connect(
+    async with quoracy.connect(
         url, namespace=namespace, identity=name, session_ttl=SESSION_S, request_timeout=2.0
     ) as q:
         sys.stdout.write("ready\n")

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-import quorate
+import quoracy
 from tests.recipes.processes.ledger import Entry, Ledger, Reader, monotonic
 from tests.recipes.processes.resource import Resource, serve_resource
 from tests.recipes.processes.trials_of_data import TRIALS
@@ -124,7 +124,7 @@ class Crew:
     async def finish(self) -> None:
         """Look at what is left when all have ended."""
         ledger = Ledger(self._directory / "ledger", "finish")
-        async with quorate.connect(self._url, namespace=NAMESPACE) as q, asyncio.timeout(60):
+        async with quoracy.connect(self._url, namespace=NAMESPACE) as q, asyncio.timeout(60):
             for trial in self._trials:
                 await TRIALS[trial].finish(q, ledger, trial)
         ledger.close()

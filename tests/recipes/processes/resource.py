@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from quorate.errors import StaleToken
-from quorate.fencing import MemoryGate
+from quoracy.errors import StaleToken
+from quoracy.fencing import MemoryGate
 
 __all__ = ["Resource", "ResourceClient", "serve_resource"]
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-import quorate
-from quorate.client.holding import Held
+import quoracy
+from quoracy.client.holding import Held
 from tests.recipes.processes.judging import at_most, exclusive, of
 from tests.recipes.processes.ledger import Entry, Ledger, monotonic
 from tests.recipes.processes.resource import ResourceClient
@@ -33,7 +33,7 @@ class Scene:
     number: counts up; a value that is used once has it in it.
     """
 
-    q: quorate.Connection
+    q: quoracy.Connection
     child: str
     ledger: Ledger
     resource: ResourceClient
@@ -43,7 +43,7 @@ class Scene:
         return f"{self.child}-{monotonic():.6f}-{next(self.numbers)}"
 
 
-async def _nothing_more(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def _nothing_more(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     """Most trials leave nothing to look at."""
 
 
@@ -59,7 +59,7 @@ class Trial:
     name: str
     step: Callable[[Scene, str], Awaitable[None]]
     judge: Callable[[Sequence[Entry], str, int], None]
-    finish: Callable[[quorate.Connection, Ledger, str], Awaitable[None]] = _nothing_more
+    finish: Callable[[quoracy.Connection, Ledger, str], Awaitable[None]] = _nothing_more
     progress: str = "held"
 
 
@@ -102,7 +102,7 @@ async def election(scene: Scene, trial: str) -> None:
 
 
 async def singleton(scene: Scene, trial: str) -> None:
-    async def work(term: quorate.Term) -> None:
+    async def work(term: quoracy.Term) -> None:
         await hold(scene, trial, term)
 
     await scene.q.singleton(trial).run(work, timeout=WAIT_S)
@@ -153,7 +153,7 @@ async def work_queue(scene: Scene, trial: str) -> None:
         scene.ledger.note(trial, "acked", value=job.item)
 
 
-async def finish_work_queue(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def finish_work_queue(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     work = q.work_queue(trial, str, attempts_max=None)
     # What the killed had claimed is back when their sessions have ended.
     while (stats := await work.stats()).waiting or stats.claimed:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-import quorate
+import quoracy
 from tests.recipes.processes.judging import of, once_each
 from tests.recipes.processes.ledger import Entry, Ledger
 from tests.recipes.processes.trials import HELD, WAIT_S, Scene, Trial
@@ -30,7 +30,7 @@ async def queue(scene: Scene, trial: str) -> None:
         scene.ledger.note(trial, "got", value=got)
 
 
-async def finish_queue(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def finish_queue(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     items = q.queue(trial, str)
     while (item := await items.try_get()) is not None:
         ledger.note(trial, "got", value=item)
@@ -48,7 +48,7 @@ async def priority_queue(scene: Scene, trial: str) -> None:
         scene.ledger.note(trial, "got", value=got)
 
 
-async def finish_priority_queue(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def finish_priority_queue(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     items = q.priority_queue(trial, str)
     while (item := await items.try_get()) is not None:
         ledger.note(trial, "got", value=item)
@@ -72,7 +72,7 @@ async def counter(scene: Scene, trial: str) -> None:
     scene.ledger.note(trial, "added", value=str(await scene.q.counter(trial).add(1)))
 
 
-async def finish_counter(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def finish_counter(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     ledger.note(trial, "final", value=str(await q.counter(trial).get()))
 
 
@@ -82,7 +82,7 @@ async def value(scene: Scene, trial: str) -> None:
     scene.ledger.note(trial, "added", value=str(now.value))
 
 
-async def finish_value(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def finish_value(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     now = await q.value(trial, int, default=0).get()
     ledger.note(trial, "final", value=str(now.value))
 
@@ -183,7 +183,7 @@ async def group(scene: Scene, trial: str) -> None:
     scene.ledger.note(trial, "joined")
 
 
-async def finish_group(q: quorate.Connection, ledger: Ledger, trial: str) -> None:
+async def finish_group(q: quoracy.Connection, ledger: Ledger, trial: str) -> None:
     async for change in q.group(trial).watch():
         if not change.members:
             return  # those who were killed are gone, too

@@ -1,4 +1,4 @@
-"""`quorate` in this process: what it answers, and with which exit code."""
+"""`quoracy` in this process: what it answers, and with which exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from quorate.cli import verbs
+from quoracy.cli import verbs
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ def ask(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> Ask:
     """Run the command on a data file of this test."""
-    monkeypatch.setenv("QUORATE_ENDPOINT", f"sqlite:{tmp_path}/q.db")
+    monkeypatch.setenv("QUORACY_ENDPOINT", f"sqlite:{tmp_path}/q.db")
 
     def run(*arguments: str | Path, stdin: bytes = b"") -> Said:
-        monkeypatch.setattr(sys, "argv", ["quorate", *map(str, arguments)])
+        monkeypatch.setattr(sys, "argv", ["quoracy", *map(str, arguments)])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = int(verbs.run())
         out, err = capfdbinary.readouterr()

@@ -1,4 +1,4 @@
-"""Real `quorate` processes, started, watched and cleaned up."""
+"""Real `quoracy` processes, started, watched and cleaned up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FREE_PORTS = [
     *("--listen-etcd", "127.0.0.1:0"),
     *("--listen-zookeeper", "off"),
 ]
-QUORATE = [sys.executable, "-W", "error", "-m", "quorate"]
+QUORACY = [sys.executable, "-W", "error", "-m", "quoracy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Answer:
 
 
 class ServerProcess:
-    """`quorate serve`, ready: what it printed, where it answers, how it ends."""
+    """`quoracy serve`, ready: what it printed, where it answers, how it ends."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*QUORATE, "serve", *FREE_PORTS, *arguments],
+            [*QUORACY, "serve", *FREE_PORTS, *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -103,11 +103,11 @@ class ServerProcess:
 
 
 class LoggingServer:
-    """`quorate serve` whose JSON logs, on stderr, are read line by line; killed when left."""
+    """`quoracy serve` whose JSON logs, on stderr, are read line by line; killed when left."""
 
     def __init__(self, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [*QUORATE, "serve", *FREE_PORTS, "--log-format", "json", *arguments],
+            [*QUORACY, "serve", *FREE_PORTS, "--log-format", "json", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -128,14 +128,14 @@ class LoggingServer:
 
 
 def assert_one_line(err: str) -> str:
-    assert err.startswith("quorate: ")
+    assert err.startswith("quoracy: ")
     assert err.count("\n") == 1, err
     return err
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., ServerProcess]]:
-    """Start `quorate serve` on a free loopback port; it is killed when the test is over."""
+    """Start `quoracy serve` on a free loopback port; it is killed when the test is over."""
     started: list[ServerProcess] = []
 
     def start(*arguments: str) -> ServerProcess:
@@ -148,11 +148,11 @@ def serve() -> Iterator[Callable[..., ServerProcess]]:
 
 
 @pytest.fixture
-def quorate() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run `quorate` to its end."""
+def quoracy() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run `quoracy` to its end."""
 
     def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        command = [*QUORATE, *map(str, arguments)]
+        command = [*QUORACY, *map(str, arguments)]
         return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
 
     return run

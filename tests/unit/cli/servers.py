@@ -11,7 +11,7 @@ import pytest
 from tests.differential.etcd_server import etcd_35_program, etcd_binary, running_etcd
 from tests.unit.cli.conftest import ServerProcess
 
-KINDS = ("quorate", "etcd")
+KINDS = ("quoracy", "etcd")
 
 
 @contextlib.contextmanager
@@ -27,6 +27,6 @@ def running(kind: str, directory: Path) -> Iterator[str]:
     server = ServerProcess("--engine", f"sqlite:{directory}/server.db")
     try:
         host, port = server.etcd
-        yield f"quorate://{host}:{port}"
+        yield f"quoracy://{host}:{port}"
     finally:
         server.kill_if_running()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
 from tests.unit.cli.asking import Ask
 from tests.unit.cli.conftest import ServerProcess, assert_one_line
 from tests.unit.cli.servers import running
@@ -41,7 +41,7 @@ def test_get_reads_what_it_was_so_long_ago(ask: Ask) -> None:
     assert ask("get", "k", "--at", "5m").out == b"three\n"
     assert ask("get", "k", "--at", "15m").out == b"two\n"
     assert ask("get", "k", "--at", "0.4h1m").out == b"one\n"
-    assert ask("get", "k", "--at", "45m").err == "quorate: k does not exist at that revision.\n"
+    assert ask("get", "k", "--at", "45m").err == "quoracy: k does not exist at that revision.\n"
     said = ask("get", "k", "--at", "15m", "-o", "json")
     assert (said.json["revision"], said.json["at"], said.err) == (7, 5, "")
     assert "at" not in ask("get", "k", "-o", "json").json
@@ -81,7 +81,7 @@ def test_a_server_is_asked_for_its_times(
     ask: Ask, lived: Path, serve: Callable[..., ServerProcess], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host, port = serve("--engine", f"sqlite:{lived}").etcd
-    monkeypatch.setenv("QUORATE_ENDPOINT", f"quorate://{host}:{port}")
+    monkeypatch.setenv("QUORACY_ENDPOINT", f"quoracy://{host}:{port}")
     assert ask("get", "k", "--at", "15m").out == b"two\n"
     assert ask("get", "k", "--at", "25m", "-o", "json").json["at"] == 3
     said = ask("get", "k", "--at", "2h")
@@ -93,7 +93,7 @@ def test_etcd_is_said_to_keep_no_times(
     ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with running("etcd", tmp_path) as url:
-        monkeypatch.setenv("QUORATE_ENDPOINT", url)
+        monkeypatch.setenv("QUORACY_ENDPOINT", url)
         said = ask("get", "k", "--at", "5m")
         assert said.code == 1
         assert assert_one_line(said.err).endswith("etcd keeps no times. Give a revision.\n")

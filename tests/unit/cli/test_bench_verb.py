@@ -1,4 +1,4 @@
-"""`quorate bench`: it measures, it tidies up, and its percentiles are right."""
+"""`quoracy bench`: it measures, it tidies up, and its percentiles are right."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from quorate.cli.bench import Latencies
+from quoracy.cli.bench import Latencies
 from tests.unit.cli.asking import Ask
 
 

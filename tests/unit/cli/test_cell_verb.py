@@ -1,4 +1,4 @@
-"""`quorate cell`: a whole cell comes up, is hit and healed, and leaves nothing behind."""
+"""`quoracy cell`: a whole cell comes up, is hit and healed, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 
 import pytest
 
-from quorate.cli import cell_layout
-from quorate.cli.cell_control import ask, listening
-from quorate.cli.cell_layout import Layout, Ports, control_path, find_layout
-from quorate.cli.cell_screen import Row, cells_of, how_to_connect
-from quorate.errors import InvalidRequest, Unavailable
+from quoracy.cli import cell_layout
+from quoracy.cli.cell_control import ask, listening
+from quoracy.cli.cell_layout import Layout, Ports, control_path, find_layout
+from quoracy.cli.cell_screen import Row, cells_of, how_to_connect
+from quoracy.errors import InvalidRequest, Unavailable
 from tests.differential.etcd_server import etcd_35_program
-from tests.unit.cli.conftest import QUORATE
+from tests.unit.cli.conftest import QUORACY
 from tests.unit.cli.test_terminal import ESCAPES, Terminal
 
 needs_etcd = pytest.mark.skipif(
@@ -103,8 +103,8 @@ def test_directory_of_something_else_is_not_touched(place: Path) -> None:
 
 def test_cell_is_found_in_its_directory_or_by_its_user(place: Path) -> None:
     assert control_path(place) == place / "control.sock"
-    assert control_path(None, environ={"XDG_RUNTIME_DIR": str(place)}) == place / "quorate-cell.sock"
-    assert control_path(None, environ={}).parent.name == f"quorate-{os.getuid()}"
+    assert control_path(None, environ={"XDG_RUNTIME_DIR": str(place)}) == place / "quoracy-cell.sock"
+    assert control_path(None, environ={}).parent.name == f"quoracy-{os.getuid()}"
     with pytest.raises(InvalidRequest, match="too long"):
         control_path(place / ("x" * 100))
 
@@ -153,11 +153,11 @@ async def test_place_that_others_can_write_to_is_refused(place: Path) -> None:
             pytest.fail("it listened")
 
 
-def test_verbs_without_a_cell_say_so(place: Path, quorate: Run) -> None:
+def test_verbs_without_a_cell_say_so(place: Path, quoracy: Run) -> None:
     for verb in (["kill", "1"], ["status"]):
-        done = quorate("cell", *verb, "--dir", place)
+        done = quoracy("cell", *verb, "--dir", place)
         assert done.returncode == 1
-        assert done.stderr.startswith(f"quorate: no cell is up here ({place}/control.sock). ")
+        assert done.stderr.startswith(f"quoracy: no cell is up here ({place}/control.sock). ")
 
 
 # -- what is shown
@@ -174,9 +174,9 @@ def test_row_shows_what_is_known_and_a_dash_for_what_is_not() -> None:
 def test_lines_to_copy_name_every_node_and_the_directory() -> None:
     layout = Layout(Path("/x"), (Ports(1, 2, 3, 4, 5), Ports(6, 7, 8, 9, 10)))
     lines = "\n".join(how_to_connect(layout, directory="/x"))
-    assert "quorate://127.0.0.1:1,127.0.0.1:6" in lines
+    assert "quoracy://127.0.0.1:1,127.0.0.1:6" in lines
     assert "'127.0.0.1:2,127.0.0.1:7'" in lines
-    assert "quorate cell kill 1 --dir /x" in lines
+    assert "quoracy cell kill 1 --dir /x" in lines
 
 
 # -- the whole of it
@@ -184,9 +184,9 @@ def test_lines_to_copy_name_every_node_and_the_directory() -> None:
 
 @needs_etcd
 @needs_proc
-def test_cell_holds_while_a_node_is_killed_and_leaves_nothing_behind(place: Path, quorate: Run) -> None:
+def test_cell_holds_while_a_node_is_killed_and_leaves_nothing_behind(place: Path, quoracy: Run) -> None:
     def status() -> list[dict[str, Any]]:
-        nodes = json.loads(quorate("cell", "status", "--dir", place, "-o", "json").stdout)["nodes"]
+        nodes = json.loads(quoracy("cell", "status", "--dir", place, "-o", "json").stdout)["nodes"]
         assert isinstance(nodes, list)
         return nodes
 
@@ -200,21 +200,21 @@ def test_cell_holds_while_a_node_is_killed_and_leaves_nothing_behind(place: Path
     try:
         terminal.read_until("Ctrl-C takes it all down.")
         eventually(all_serve, "three nodes and a leader")
-        assert quorate("cell", "kill", "1", "--dir", place).stdout == "n1 was killed\n"
+        assert quoracy("cell", "kill", "1", "--dir", place).stdout == "n1 was killed\n"
         assert status()[0]["state"] == "down"
-        again = quorate("cell", "kill", "1", "--dir", place)
+        again = quoracy("cell", "kill", "1", "--dir", place)
         assert (again.returncode, "down already" in again.stderr) == (2, True)
         endpoints = ",".join(str(node["etcd"]) for node in status())
         eventually(
-            lambda: quorate("put", "k", "v", "-e", f"quorate://{endpoints}").returncode == 0, "a write"
+            lambda: quoracy("put", "k", "v", "-e", f"quoracy://{endpoints}").returncode == 0, "a write"
         )
-        assert quorate("cell", "pause", "2", "--dir", place).stdout == "n2 is paused\n"
+        assert quoracy("cell", "pause", "2", "--dir", place).stdout == "n2 is paused\n"
         assert status()[1]["state"] == "paused"
-        healed = quorate("cell", "heal", "--dir", place).stdout
+        healed = quoracy("cell", "heal", "--dir", place).stdout
         assert healed == "n1 started again, n2 goes on\n"
         eventually(all_serve, "three nodes again")
         first = status()[0]["etcd"]
-        assert quorate("get", "k", "-e", f"quorate://{first}").stdout == "v\n"
+        assert quoracy("get", "k", "-e", f"quoracy://{first}").stdout == "v\n"
         terminal.type("\x03")
         shown = ESCAPES.sub("", terminal.read_all())
     finally:
@@ -236,7 +236,7 @@ def test_cell_without_a_directory_is_gone_when_its_terminal_is(
 ) -> None:
     environment = os.environ | {"TMPDIR": str(place), "XDG_RUNTIME_DIR": str(place)}
     up = subprocess.Popen(
-        [*QUORATE, "cell", "up", "--nodes", "1"],
+        [*QUORACY, "cell", "up", "--nodes", "1"],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -264,7 +264,7 @@ def test_node_that_does_not_start_is_named_with_the_end_of_its_log(place: Path) 
     )
     broken.chmod(0o755)
     done = subprocess.run(
-        [*QUORATE, "cell", "up", "--nodes", "1", "--dir", place / "cell", "--etcd-program", broken],
+        [*QUORACY, "cell", "up", "--nodes", "1", "--dir", place / "cell", "--etcd-program", broken],
         check=False,
         capture_output=True,
         text=True,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.cli.ls import grow
-from quorate.store.model import KeyValue
+from quoracy.cli.ls import grow
+from quoracy.store.model import KeyValue
 from tests.unit.cli.asking import Ask
 
 
@@ -21,7 +21,7 @@ def test_missing_key_is_exit_code_3_and_one_line(ask: Ask) -> None:
     ask("put", "a", "1")
     said = ask("get", "b")
     assert (said.code, said.out) == (3, b"")
-    assert said.err == "quorate: b does not exist.\n"
+    assert said.err == "quoracy: b does not exist.\n"
 
 
 def test_stdin_is_put_byte_for_byte_and_raw_gives_it_back(ask: Ask) -> None:
@@ -93,7 +93,7 @@ def test_put_on_a_condition(ask: Ask, condition: list[str], code: int) -> None:
     assert ask("get", "k").out == (b"old\n" if code else b"new\n")
     if code:
         assert (
-            said.err == "quorate: k was not written: it was written at revision 2 and is version 1.\n"
+            said.err == "quoracy: k was not written: it was written at revision 2 and is version 1.\n"
         )
 
 
@@ -243,5 +243,5 @@ def test_reading_verbs_create_no_data_file(ask: Ask, tmp_path: Path) -> None:
 def test_wrong_request_is_one_line_and_exit_code_2(ask: Ask, arguments: list[str], hint: str) -> None:
     said = ask(*arguments)
     assert (said.code, said.out, said.err.count("\n")) == (2, b"", 1)
-    assert said.err.startswith("quorate: ")
+    assert said.err.startswith("quoracy: ")
     assert hint in said.err

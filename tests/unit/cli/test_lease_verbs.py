@@ -1,11 +1,11 @@
-"""`quorate lease` on a data file."""
+"""`quoracy lease` on a data file."""
 
 from __future__ import annotations
 
 import pytest
 
-from quorate.cli.text import format_lease, parse_lease
-from quorate.errors import InvalidRequest
+from quoracy.cli.text import format_lease, parse_lease
+from quoracy.errors import InvalidRequest
 from tests.unit.cli.asking import Ask
 
 

@@ -1,4 +1,4 @@
-"""`quorate lock` with real processes: one at a time, with growing tokens, never without the lock."""
+"""`quoracy lock` with real processes: one at a time, with growing tokens, never without the lock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.unit.cli.asking import Ask
-from tests.unit.cli.conftest import QUORATE, ServerProcess
+from tests.unit.cli.conftest import QUORACY, ServerProcess
 from tests.unit.cli.servers import KINDS, running
 
 CONTENDERS = 5
@@ -30,15 +30,15 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(autouse=True)
 def endpoint(url: str, monkeypatch: pytest.MonkeyPatch, ask: Ask) -> None:
-    monkeypatch.setenv("QUORATE_ENDPOINT", url)
+    monkeypatch.setenv("QUORACY_ENDPOINT", url)
 
 
 class Holder:
-    """`quorate lock NAME -- sh -c SCRIPT`, whose script says `ready` when it runs."""
+    """`quoracy lock NAME -- sh -c SCRIPT`, whose script says `ready` when it runs."""
 
     def __init__(self, name: str, script: str, *options: str) -> None:
         self.process = subprocess.Popen(
-            [*QUORATE, "lock", name, *options, "--", "sh", "-c", script],
+            [*QUORACY, "lock", name, *options, "--", "sh", "-c", script],
             stdin=subprocess.PIPE,  # so that `read` waits until the holder is ended
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -78,7 +78,7 @@ def test_one_at_a_time_and_the_token_grows(hold: Callable[..., Holder], tmp_path
     # Reading, waiting and writing back loses increments wherever two do it at the same time.
     script = (
         f"n=$(cat {counter}); sleep 0.02; echo $((n + 1)) > {counter}; "
-        f"echo $QUORATE_FENCING_TOKEN >> {tokens}"
+        f"echo $QUORACY_FENCING_TOKEN >> {tokens}"
     )
     for _ in range(ROUNDS):
         holders = [hold("counter", script) for _ in range(CONTENDERS)]
@@ -90,17 +90,17 @@ def test_one_at_a_time_and_the_token_grows(hold: Callable[..., Holder], tmp_path
 
 
 def test_command_knows_its_lock(hold: Callable[..., Holder], ask: Ask) -> None:
-    holder = hold("jobs/nightly", "env | grep ^QUORATE_ | sort; echo done; read line")
+    holder = hold("jobs/nightly", "env | grep ^QUORACY_ | sort; echo done; read line")
     names = {}
     while (line := holder.next_line()) != "done":
         name, _, value = line.partition("=")
         names[name] = value
-    assert names["QUORATE_LOCK_NAME"] == "jobs/nightly"
-    assert names["QUORATE_LOCK_KEY"] == f"jobs/nightly/{int(names['QUORATE_LEASE'], 16):x}"
-    (kv,) = ask("get", names["QUORATE_LOCK_KEY"], "-o", "json").json["kvs"]
+    assert names["QUORACY_LOCK_NAME"] == "jobs/nightly"
+    assert names["QUORACY_LOCK_KEY"] == f"jobs/nightly/{int(names['QUORACY_LEASE'], 16):x}"
+    (kv,) = ask("get", names["QUORACY_LOCK_KEY"], "-o", "json").json["kvs"]
     assert (str(kv["create_revision"]), kv["lease"]) == (
-        names["QUORATE_FENCING_TOKEN"],
-        names["QUORATE_LEASE"],
+        names["QUORACY_FENCING_TOKEN"],
+        names["QUORACY_LEASE"],
     )
 
 
@@ -120,19 +120,19 @@ def test_command_that_does_not_exist_is_127_and_takes_no_lock(ask: Ask) -> None:
 
 
 def test_revoked_lease_stops_the_command(hold: Callable[..., Holder], ask: Ask, tmp_path: Path) -> None:
-    script = "trap 'echo stopped; exit 0' TERM; echo $QUORATE_LEASE; while :; do sleep 0.1; done"
+    script = "trap 'echo stopped; exit 0' TERM; echo $QUORACY_LEASE; while :; do sleep 0.1; done"
     holder = hold("revoked", script, "--ttl", "60")
     assert ask("lease", "revoke", holder.next_line()).code == 0
     code, out, err = holder.end()
     assert (code, out) == (5, "stopped\n")
     # The shell may have a word to say about its own child first.
-    assert err.splitlines()[-1].startswith("quorate: the lock revoked was lost: ")
+    assert err.splitlines()[-1].startswith("quoracy: the lock revoked was lost: ")
 
 
 def test_deleted_key_stops_a_command_that_ignores_it_with_all_it_started(
     hold: Callable[..., Holder], ask: Ask
 ) -> None:
-    script = "trap '' TERM; sleep 600 & echo $!; echo $QUORATE_LOCK_KEY; while :; do sleep 0.1; done"
+    script = "trap '' TERM; sleep 600 & echo $!; echo $QUORACY_LOCK_KEY; while :; do sleep 0.1; done"
     holder = hold("deleted", script, "--grace", "0.2")
     child = psutil.Process(int(holder.next_line()))
     assert ask("del", holder.next_line()).out == b"1\n"
@@ -175,7 +175,7 @@ def test_lock_that_is_not_free_in_time_is_exit_code_3(hold: Callable[..., Holder
 
 
 def test_lock_without_a_command_says_what_it_holds(ask: Ask) -> None:
-    with subprocess.Popen([*QUORATE, "lock", "bare"], stdout=subprocess.PIPE) as holder:
+    with subprocess.Popen([*QUORACY, "lock", "bare"], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         key, token = holder.stdout.readline().decode().split()
         (kv,) = ask("get", key, "-o", "json").json["kvs"]
@@ -186,12 +186,12 @@ def test_lock_without_a_command_says_what_it_holds(ask: Ask) -> None:
 
 
 def test_lock_of_a_dead_holder_is_free_after_its_time_to_live(hold: Callable[..., Holder]) -> None:
-    script = "trap 'exit 0' TERM; echo $QUORATE_FENCING_TOKEN $$; while :; do sleep 0.1; done"
+    script = "trap 'exit 0' TERM; echo $QUORACY_FENCING_TOKEN $$; while :; do sleep 0.1; done"
     dead = hold("dead", script, "--ttl", "2")
     token, pid = map(int, dead.next_line().split())
     command = psutil.Process(pid)
     dead.process.kill()
-    next_one = hold("dead", "echo $QUORATE_FENCING_TOKEN")
+    next_one = hold("dead", "echo $QUORACY_FENCING_TOKEN")
     assert int(next_one.next_line()) > token
     if sys.platform == "linux":  # elsewhere nobody tells it
         command.wait(60)
@@ -217,10 +217,10 @@ def test_etcdctl_waits_in_the_same_queue(hold: Callable[..., Holder], url: str) 
 def test_silent_server_stops_the_command_before_it_could_free_the_lock(
     hold: Callable[..., Holder], serve: Callable[..., ServerProcess], url: str
 ) -> None:
-    if not url.startswith("quorate:"):
+    if not url.startswith("quoracy:"):
         pytest.skip("once is enough")
     server = serve("--engine", "memory:")
-    own = "quorate://{}:{}".format(*server.etcd)
+    own = "quoracy://{}:{}".format(*server.etcd)
     holder = hold("silent", "echo $$; while :; do sleep 0.1; done", "--ttl", "3", "-e", own)
     command = int(holder.next_line())
     server.process.send_signal(signal.SIGSTOP)

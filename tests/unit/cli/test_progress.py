@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from quorate.cli.progress import progress_bar
+from quoracy.cli.progress import progress_bar
 
 
 class Terminal(io.StringIO):

@@ -16,15 +16,15 @@ import pytest
 
 from tests.support.certificates import Authority
 from tests.unit.cli.asking import Ask
-from tests.unit.cli.conftest import QUORATE, ServerProcess
+from tests.unit.cli.conftest import QUORACY, ServerProcess
 from tests.unit.cli.servers import KINDS, running
 
 
 class Running:
-    """A `quorate` that goes on until it is told to end; iterate for its lines."""
+    """A `quoracy` that goes on until it is told to end; iterate for its lines."""
 
     def __init__(self, *arguments: str) -> None:
-        self._process = subprocess.Popen([*QUORATE, *arguments], stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen([*QUORACY, *arguments], stdout=subprocess.PIPE, text=True)
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +53,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def empty(url: str, ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QUORATE_ENDPOINT", url)
+    monkeypatch.setenv("QUORACY_ENDPOINT", url)
     ask("del", "", "--prefix", "--yes")
 
 
@@ -86,7 +86,7 @@ class TestOnEveryServer:
     def test_ls_reads_more_keys_than_fit_into_a_page(
         self, ask: Ask, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("quorate.cli.ls._PAGE_KEYS", 3)
+        monkeypatch.setattr("quoracy.cli.ls._PAGE_KEYS", 3)
         for number in range(8):
             ask("put", f"p/{number}", "v")
         assert len(ask("ls", "p/").lines) == 8
@@ -121,14 +121,14 @@ class TestOnEveryServer:
         assert (tmp_path / "copy").stat().st_size == size
         again = ask("snapshot", "save", tmp_path / "copy")
         assert (again.code, again.err.count("\n")) == (1, 1)
-        if url.startswith("quorate:"):
+        if url.startswith("quoracy:"):
             assert ask("restore", tmp_path / "copy", tmp_path / "restored.db").code == 0
             assert ask("get", "s", "-e", f"sqlite:{tmp_path}/restored.db").out == b"v\n"
 
     def test_bench(self, ask: Ask) -> None:
         said = ask("bench", "--seconds", "0.3", "--clients", "4", "--connections", "2", "-o", "json")
         assert (said.code, said.json["errors"]) == (0, {})
-        assert ask("get", "quorate-bench/", "--prefix").lines == []
+        assert ask("get", "quoracy-bench/", "--prefix").lines == []
 
     def test_election_is_seen_by_others(self, ask: Ask) -> None:
         assert ask("elect", "e", "--leader").code == 3
@@ -149,7 +149,7 @@ class TestOnEveryServer:
     def test_watch_follows_until_ctrl_c(self, ask: Ask) -> None:
         revision = ask("put", "w", "0", "-o", "json").json["revision"]
         with subprocess.Popen(
-            [*QUORATE, "watch", "w", "--after", str(revision), "-o", "json", "--prev"],
+            [*QUORACY, "watch", "w", "--after", str(revision), "-o", "json", "--prev"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         ) as watch:
@@ -194,14 +194,14 @@ def test_unreachable_server_is_one_line(ask: Ask) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free_port = taken.getsockname()[1]
     for verb in (["get", "k"], ["put", "k", "v"], ["watch", "k"], ["lock", "k", "--", "true"], ["ls"]):
-        said = ask(*verb[:1], "-e", f"quorate://127.0.0.1:{free_port}", *verb[1:])
+        said = ask(*verb[:1], "-e", f"quoracy://127.0.0.1:{free_port}", *verb[1:])
         assert (said.code, said.out, said.err.count("\n")) == (1, b"", 1)
         assert f"127.0.0.1:{free_port}" in said.err
 
 
 def test_silent_server_is_a_timeout(ask: Ask) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"quorate://127.0.0.1:{silent.getsockname()[1]}"
+        url = f"quoracy://127.0.0.1:{silent.getsockname()[1]}"
         said = ask("get", "k", "-e", url, "--timeout", "0.3")
     assert (said.code, said.out, said.err.count("\n")) == (124, b"", 1)
 
@@ -212,10 +212,10 @@ def test_watch_survives_its_server(
     data = f"sqlite:{tmp_path}/server.db"
     first = serve("--engine", data)
     host, port = first.etcd
-    url = f"quorate://{host}:{port}"
+    url = f"quoracy://{host}:{port}"
     ask("put", "w", "0", "-e", url)
     with subprocess.Popen(
-        [*QUORATE, "watch", "w", "--after", "1", "-e", url], stdout=subprocess.PIPE
+        [*QUORACY, "watch", "w", "--after", "1", "-e", url], stdout=subprocess.PIPE
     ) as watch:
         assert watch.stdout is not None
         assert watch.stdout.readline() == b"put\tw\t0\t2\n"
@@ -236,7 +236,7 @@ def test_tls_and_a_client_certificate(
         "--engine", "memory:", "--tls-cert", str(pair.cert), "--tls-key", str(pair.key),
         "--tls-client-ca", str(ca.cert),
     )  # fmt: skip
-    url = "quorate://{}:{}".format(*server.etcd)
+    url = "quoracy://{}:{}".format(*server.etcd)
     shown = ["--cacert", ca.cert, "--cert", client.cert, "--key", client.key]
     assert ask("put", "k", "v", "-e", url, *shown).code == 0
     assert ask("get", "k", "-e", f"{url}?ca={ca.cert}&cert={client.cert}&key={client.key}").code == 0
@@ -261,6 +261,6 @@ def test_user_and_password(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert (refused.code, refused.err.count("\n")) == (1, 1)
         assert ask("put", "k", "v", "-e", url, "--user", "root:wrong").code == 1
         assert ask("put", "k", "v", "-e", url, "--user", "root:se:cret").code == 0
-        monkeypatch.setenv("QUORATE_USER", "root:se:cret")
+        monkeypatch.setenv("QUORACY_USER", "root:se:cret")
         assert ask("get", "k", "-e", url).out == b"v\n"
         assert ask("lock", "l", "-e", url, "--", "true").code == 0

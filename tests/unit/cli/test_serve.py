@@ -1,4 +1,4 @@
-"""`quorate serve` from outside: what it prints, answers and refuses, and how it ends."""
+"""`quoracy serve` from outside: what it prints, answers and refuses, and how it ends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_default_data_is_in_the_state_directory(
     monkeypatch.setenv("LOCALAPPDATA", str(tmp_path))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     serve()
-    assert len(list(tmp_path.rglob("quorate.db"))) == 1
+    assert len(list(tmp_path.rglob("quoracy.db"))) == 1
 
 
 def test_unknown_path_gets_404_and_a_pointer(serve: Serve) -> None:
@@ -72,18 +72,18 @@ def test_restarts_after_kill_9(serve: Serve, tmp_path: Path) -> None:
 
 
 def test_second_server_on_the_same_data_is_told_who_owns_it(
-    serve: Serve, quorate: Run, tmp_path: Path
+    serve: Serve, quoracy: Run, tmp_path: Path
 ) -> None:
     owner = serve("--engine", f"sqlite:{tmp_path}/q.db")
-    second = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS)
+    second = quoracy("serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS)
     assert second.returncode == 1
     assert f"process {owner.pid}" in assert_one_line(second.stderr)
 
 
-def test_port_in_use_is_one_line_and_touches_no_data(quorate: Run, tmp_path: Path) -> None:
+def test_port_in_use_is_one_line_and_touches_no_data(quoracy: Run, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = quorate(
+        done = quoracy(
             "serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS, "--listen-http", address
         )
     assert done.returncode == 1
@@ -109,24 +109,24 @@ def test_port_in_use_is_one_line_and_touches_no_data(quorate: Run, tmp_path: Pat
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_flag_is_one_line_and_exit_code_2(quorate: Run, arguments: list[str], hint: str) -> None:
-    done = quorate("serve", *FREE_PORTS, *arguments)
+def test_wrong_flag_is_one_line_and_exit_code_2(quoracy: Run, arguments: list[str], hint: str) -> None:
+    done = quoracy("serve", *FREE_PORTS, *arguments)
     assert done.returncode == 2
     assert hint in assert_one_line(done.stderr)
 
 
-def test_unwritable_data_directory_is_one_line(quorate: Run, tmp_path: Path) -> None:
+def test_unwritable_data_directory_is_one_line(quoracy: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a directory")
-    done = quorate("serve", "--engine", f"sqlite:{tmp_path}/file/q.db", *FREE_PORTS)
+    done = quoracy("serve", "--engine", f"sqlite:{tmp_path}/file/q.db", *FREE_PORTS)
     assert done.returncode == 1
     assert str(tmp_path) in assert_one_line(done.stderr)
 
 
-def test_data_that_is_no_store_is_one_line(quorate: Run, tmp_path: Path) -> None:
+def test_data_that_is_no_store_is_one_line(quoracy: Run, tmp_path: Path) -> None:
     (tmp_path / "q.db").write_bytes(
         b"this is not a database, and long enough to be read as one\n" * 100
     )
-    done = quorate("serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS)
+    done = quoracy("serve", "--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS)
     assert done.returncode == 1
     assert str(tmp_path / "q.db") in assert_one_line(done.stderr)
 

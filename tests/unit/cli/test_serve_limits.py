@@ -1,4 +1,4 @@
-"""The limits that `quorate serve` was given, as its clients meet them."""
+"""The limits that `quoracy serve` was given, as its clients meet them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import grpc
 import pytest
 
-from quorate.wire.etcd.rpc import PutRequest
+from quoracy.wire.etcd.rpc import PutRequest
 from tests.unit.cli.conftest import ServerProcess
 
 Serve = Callable[..., ServerProcess]

@@ -9,12 +9,12 @@ import sys
 import click
 import pytest
 
-from quorate.cli.serve import command
-from quorate.cli.serving import plain_flags
+from quoracy.cli.serve import command
+from quoracy.cli.serving import plain_flags
 
 SERVE = """
 import sys
-from quorate.cli import main
+from quoracy.cli import main
 try:
     main()
 except SystemExit as end:
@@ -30,7 +30,7 @@ def loaded() -> set[str]:
         "--engine memory: --listen-http off --listen-etcd 127.0.0.1:0 --listen-zookeeper=127.0.0.1:0"
     )
     # To be made to run from source takes parts of importlib that load more than a server does.
-    environment = {name: value for name, value in os.environ.items() if name != "QUORATE_PURE"}
+    environment = {name: value for name, value in os.environ.items() if name != "QUORACY_PURE"}
     with subprocess.Popen(
         [sys.executable, "-c", SERVE, "serve", *flags.split()],
         env=environment,
@@ -38,7 +38,7 @@ def loaded() -> set[str]:
         text=True,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "Quorate is ready.\n"
+        assert process.stdout.readline() == "Quoracy is ready.\n"
         process.terminate()
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -51,8 +51,8 @@ def loaded() -> set[str]:
      "encodings.idna"],
 )  # fmt: skip
 def test_idle_server_does_without(loaded: set[str], module: str) -> None:
-    assert "quorate.faces.etcd.server" in loaded
-    assert "quorate.faces.zookeeper.server" in loaded
+    assert "quoracy.faces.etcd.server" in loaded
+    assert "quoracy.faces.zookeeper.server" in loaded
     assert module not in loaded
 
 

@@ -1,4 +1,4 @@
-"""How `quorate serve` ends while clients hold on to it."""
+"""How `quoracy serve` ends while clients hold on to it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 import grpc
 import pytest
 
-from quorate.wire.etcd.rpc import (
+from quoracy.wire.etcd.rpc import (
     PutRequest,
     PutResponse,
     WatchCreateRequest,
     WatchRequest,
     WatchResponse,
 )
-from tests.unit.cli.conftest import FREE_PORTS, QUORATE, ServerProcess
+from tests.unit.cli.conftest import FREE_PORTS, QUORACY, ServerProcess
 
 Serve = Callable[..., ServerProcess]
 
@@ -99,7 +99,7 @@ def test_what_was_answered_is_there_after_the_end(serve: Serve, tmp_path: Path) 
 
 IMPATIENT = """
 import os, signal
-from quorate.server import ServerConfig, run_server
+from quoracy.server import ServerConfig, run_server
 
 def signal_twice(_):
     os.kill(os.getpid(), signal.SIGTERM)
@@ -134,7 +134,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 @pytest.mark.parametrize("how", ["plainly", "nohup"])
 def test_server_ends_with_its_terminal_unless_told_otherwise(how: str) -> None:
     terminal, end = os.openpty()
-    serving = [*QUORATE, "serve", *FREE_PORTS, "--engine", "memory:", "--log-format", "json"]
+    serving = [*QUORACY, "serve", *FREE_PORTS, "--engine", "memory:", "--log-format", "json"]
     process = subprocess.Popen(
         [sys.executable, "-c", TAKE_TERMINAL, how, *serving],
         stdin=end,

@@ -1,4 +1,4 @@
-"""`quorate serve` with TLS, from outside: who gets in, renewal by signal, and the guide's commands."""
+"""`quoracy serve` with TLS, from outside: who gets in, renewal by signal, and the guide's commands."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_client_without_a_certificate_gets_nowhere(serve: Serve, ca: Authority) 
 
 @needs_sighup
 def test_hangup_reads_certificates_and_log_level_again(ca: Authority, tmp_path: Path) -> None:
-    server_pair, file = ca.server(), tmp_path / "quorate.toml"
+    server_pair, file = ca.server(), tmp_path / "quoracy.toml"
     file.write_text('log-level = "info"\n')
     with LoggingServer("--config", str(file), *flags(server_pair)) as server:
         host, _, port = server.next_log()["etcd"].rpartition(":")
@@ -101,7 +101,7 @@ def shown_by(host: str, port: int) -> str:
 
 @needs_sighup
 def test_hangup_with_a_broken_file_changes_nothing(tmp_path: Path) -> None:
-    file = tmp_path / "quorate.toml"
+    file = tmp_path / "quoracy.toml"
     file.write_text("")
     with LoggingServer("--engine", "memory:", "--config", str(file)) as server:
         assert server.next_log()["message"] == "ready"

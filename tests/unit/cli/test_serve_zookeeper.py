@@ -1,4 +1,4 @@
-"""`quorate serve` and its ZooKeeper port: where it is, who is told, and that its settings arrive."""
+"""`quoracy serve` and its ZooKeeper port: where it is, who is told, and that its settings arrive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.security import make_digest_acl
 
-from quorate.compiled import is_compiled
+from quoracy.compiled import is_compiled
 from tests.support.certificates import Authority, Pair
 from tests.unit.cli.conftest import FREE_PORTS, LoggingServer, ServerProcess, assert_one_line
 
@@ -69,15 +69,15 @@ def test_says_where_it_is_and_serves_there(serve: Serve) -> None:
 
 @pytest.mark.skipif(not is_compiled() or sys.platform != "linux", reason="nothing is given back")
 def test_what_only_starting_needed_is_given_back_and_both_faces_serve(
-    serve: Serve, quorate: Run, tmp_path: Path
+    serve: Serve, quoracy: Run, tmp_path: Path
 ) -> None:
     server = serve("--engine", f"sqlite:{tmp_path}/q.db", "--listen-zookeeper", "127.0.0.1:0")
     assert server.get("/health").status == 200  # it was told to be ready just before
     kept_kb, most_kb = memory_kb(server, "VmRSS"), memory_kb(server, "VmHWM")
     assert kept_kb < most_kb - 1_024, "a megabyte is not given back by chance"
-    endpoint = "quorate://{}:{}".format(*server.etcd)
-    assert quorate("put", "greeting", "hello", "-e", endpoint).returncode == 0
-    assert quorate("get", "greeting", "-e", endpoint).stdout == "hello\n"
+    endpoint = "quoracy://{}:{}".format(*server.etcd)
+    assert quoracy("put", "greeting", "hello", "-e", endpoint).returncode == 0
+    assert quoracy("get", "greeting", "-e", endpoint).stdout == "hello\n"
     with client(server) as kazoo:
         kazoo.create("/jobs", b"waiting", ephemeral=True)
         assert kazoo.get("/jobs")[0] == b"waiting"
@@ -118,11 +118,11 @@ def test_signal_ends_it_while_a_client_stays_connected(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--listen-zookeeper", "--listen-zookeeper-admin"])
-def test_port_in_use_is_one_line_that_names_the_flag(quorate: Run, tmp_path: Path, flag: str) -> None:
+def test_port_in_use_is_one_line_that_names_the_flag(quoracy: Run, tmp_path: Path, flag: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         free = ("--engine", f"sqlite:{tmp_path}/q.db", *FREE_PORTS, "--listen-zookeeper", "127.0.0.1:0")
-        done = quorate("serve", *free, flag, address)
+        done = quoracy("serve", *free, flag, address)
     assert done.returncode == 1
     assert re.search(rf"{address}.*{flag}\.", assert_one_line(done.stderr))
     assert list(tmp_path.iterdir()) == []
@@ -180,16 +180,16 @@ def test_settings_arrive(serve: Serve) -> None:
 
 @pytest.mark.parametrize("source", ["environment", "file"])
 def test_super_user_is_named_in_secret(
-    serve: Serve, quorate: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+    serve: Serve, quoracy: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
     sha1 = hashlib.sha1(b"super:secret", usedforsecurity=False).digest()
     digest = base64.b64encode(sha1).decode()
-    file = tmp_path / "quorate.toml"
+    file = tmp_path / "quoracy.toml"
     if source == "file":
         file.write_text(f'zookeeper-super-digest = "super:{digest}"\n')
     else:
         file.write_text("")
-        monkeypatch.setenv("QUORATE_ZOOKEEPER_SUPER_DIGEST", f"super:{digest}")
+        monkeypatch.setenv("QUORACY_ZOOKEEPER_SUPER_DIGEST", f"super:{digest}")
     server = serve("--config", str(file), *ANYWHERE)
     with client(server) as kazoo:
         kazoo.create("/vault", b"gold", acl=[make_digest_acl("ada", "lovelace", all=True)])
@@ -197,14 +197,14 @@ def test_super_user_is_named_in_secret(
             kazoo.get("/vault")
         kazoo.add_auth("digest", "super:secret")
         assert kazoo.get("/vault")[0] == b"gold"
-    shown = quorate("serve", "--show-config", "--config", file)
+    shown = quoracy("serve", "--show-config", "--config", file)
     assert shown.returncode == 0
     assert digest not in shown.stdout + shown.stderr + server.greeting
     assert re.search(r"^zookeeper-super-digest +\*\*\* ", shown.stdout, re.MULTILINE)
 
 
-def test_there_is_no_option_for_a_secret(quorate: Run) -> None:
-    done = quorate("serve", "--zookeeper-super-digest", "super:x", "--show-config")
+def test_there_is_no_option_for_a_secret(quoracy: Run) -> None:
+    done = quoracy("serve", "--zookeeper-super-digest", "super:x", "--show-config")
     assert done.returncode == 2
     assert "--zookeeper-super-digest" in done.stderr
 

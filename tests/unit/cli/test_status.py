@@ -1,4 +1,4 @@
-"""`quorate status` of a node on a cluster, and of an etcd with a known fault."""
+"""`quoracy status` of a node on a cluster, and of an etcd with a known fault."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.etcd_versions import known_faults
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
+from quoracy.client.etcd_versions import known_faults
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 from tests.support.cluster_store import ClusterStore, open_cluster_store
 from tests.unit.cli.asking import Ask, ask
@@ -50,7 +50,7 @@ def running_node() -> Iterator[Node]:
                 open_cluster_store() as store,
                 serve_etcd(store, listener, host="127.0.0.1", identity=Identity(1, 2)),
             ):
-                nodes.append(Node(f"quorate://127.0.0.1:{port}", store))
+                nodes.append(Node(f"quoracy://127.0.0.1:{port}", store))
                 ready.set()
                 await stop.wait()
 

@@ -10,20 +10,20 @@ import subprocess
 import termios
 
 from tests.unit.cli.asking import Ask
-from tests.unit.cli.conftest import QUORATE
+from tests.unit.cli.conftest import QUORACY
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """A terminal of 100 columns with `quorate` on it, as a shell would start it."""
+    """A terminal of 100 columns with `quoracy` on it, as a shell would start it."""
 
     def __init__(self, *arguments: str) -> None:
         self._ours, theirs = pty.openpty()
         environment = os.environ | {"COLUMNS": "100", "TERM": "xterm-256color"}
         environment.pop("NO_COLOR", None)
         self.process = subprocess.Popen(
-            [*QUORATE, *arguments],
+            [*QUORACY, *arguments],
             stdin=theirs,
             stdout=theirs,
             stderr=theirs,

@@ -1,12 +1,12 @@
-"""The language of `quorate txn`, and the verb."""
+"""The language of `quoracy txn`, and the verb."""
 
 from __future__ import annotations
 
 import pytest
 
-from quorate.cli.txn_script import parse_txn
-from quorate.errors import InvalidRequest
-from quorate.store.model import Compare, Delete, KeyRange, Put, Range, Txn
+from quoracy.cli.txn_script import parse_txn
+from quoracy.errors import InvalidRequest
+from quoracy.store.model import Compare, Delete, KeyRange, Put, Range, Txn
 from tests.unit.cli.asking import Ask
 
 

@@ -1,4 +1,4 @@
-"""`quorate watch` over history: what it shows, what it runs, when it ends."""
+"""`quoracy watch` over history: what it shows, what it runs, when it ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_several_keys_are_watched_at_once(ask: Ask, history: None) -> None:
 def test_exec_runs_once_for_each_event_with_the_value_on_stdin(
     ask: Ask, history: None, tmp_path: Path
 ) -> None:
-    script = f'{{ echo "$QUORATE_EVENT $QUORATE_KEY $QUORATE_REVISION"; cat; }} >> {tmp_path}/log'
+    script = f'{{ echo "$QUORACY_EVENT $QUORACY_KEY $QUORACY_REVISION"; cat; }} >> {tmp_path}/log'
     said = ask("watch", "a/1", "--after", "2", "--count", "2", "--exec", "--", "sh", "-c", script)
     assert said.code == 0
     assert (tmp_path / "log").read_text() == "put a/1 4\nthreedelete a/1 5\n"

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quorate.client.channel import Channel, ChannelOptions
-from quorate.client.losses import CallLost
-from quorate.client.urls import Address
+from quoracy.client.channel import Channel, ChannelOptions
+from quoracy.client.losses import CallLost
+from quoracy.client.urls import Address
 from tests.unit.wire.http2.peer import ACK, ping, settings
 
 

@@ -10,12 +10,12 @@ from typing import cast
 
 import pytest
 
-from quorate.client.channel import Channel
-from quorate.client.endpoints import PAUSE_FIRST_S, PAUSE_MAX_S, Endpoints
-from quorate.client.losses import NotReached
-from quorate.client.urls import Address
-from quorate.clock import ManualClock
-from quorate.errors import StoreClosed
+from quoracy.client.channel import Channel
+from quoracy.client.endpoints import PAUSE_FIRST_S, PAUSE_MAX_S, Endpoints
+from quoracy.client.losses import NotReached
+from quoracy.client.urls import Address
+from quoracy.clock import ManualClock
+from quoracy.errors import StoreClosed
 from tests.support.asking import turns
 
 _ONE, _TWO, _THREE = Address("one"), Address("two"), Address("three")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from quorate import errors
-from quorate.client.faults import Reason, error_of, may_try_again, reason_of, reason_of_text
-from quorate.errors import (
+from quoracy import errors
+from quoracy.client.faults import Reason, error_of, may_try_again, reason_of, reason_of_text
+from quoracy.errors import (
     Indeterminate,
     InvalidRequest,
     NoSpace,
-    QuorateError,
+    QuoracyError,
     Rejected,
     Unavailable,
     Unsupported,
 )
-from quorate.faces.etcd.faults import status_of
-from quorate.wire.grpc import GrpcError, StatusCode
+from quoracy.faces.etcd.faults import status_of
+from quoracy.wire.grpc import GrpcError, StatusCode
 
 _THERE_AND_BACK = [
     (errors.InvalidRequest("no"), Reason.INVALID),
@@ -43,7 +43,7 @@ _THERE_AND_BACK = [
 @pytest.mark.parametrize(
     ("error", "reason"), _THERE_AND_BACK, ids=[type(error).__name__ for error, _ in _THERE_AND_BACK]
 )
-def test_what_our_server_says_our_client_understands(error: QuorateError, reason: Reason) -> None:
+def test_what_our_server_says_our_client_understands(error: QuoracyError, reason: Reason) -> None:
     assert reason_of(GrpcError(*status_of(error))) is reason
 
 

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from quorate.client.losses import NotApplied
-from quorate.client.outcomes import Outcome
-from quorate.errors import Unavailable
-from quorate.store.model import Revision, Txn, TxnResult
+from quoracy.client.losses import NotApplied
+from quoracy.client.outcomes import Outcome
+from quoracy.errors import Unavailable
+from quoracy.store.model import Revision, Txn, TxnResult
 
 _RESULT = TxnResult(Revision(7), True, ())
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client import queue_waits
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.errors import LeaseLost, Unsupported
-from quorate.faces.etcd import server
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
-from quorate.store import contention
-from quorate.store.api import KnowsQueues, Store
-from quorate.store.contention import Place
+from quoracy.client import queue_waits
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import LeaseLost, Unsupported
+from quoracy.faces.etcd import server
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
+from quoracy.store import contention
+from quoracy.store.api import KnowsQueues, Store
+from quoracy.store.contention import Place
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 NAME = b"jobs/nightly"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.client.reminders import Reminders
-from quorate.clock import ManualClock
+from quoracy.client.reminders import Reminders
+from quoracy.clock import ManualClock
 
 
 async def test_each_is_called_at_its_own_time_with_one_timer() -> None:

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.client.session import Session, keep_session
-from quorate.client.taken import wait_taken
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import Unavailable
-from quorate.store.contention import join
+from quoracy.client.session import Session, keep_session
+from quoracy.client.taken import wait_taken
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Unavailable
+from quoracy.store.contention import join
 from tests.support.unreliable_store import Unreliable
 
 

@@ -8,19 +8,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import quorate
-from quorate.client.connection import Connection
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import Indeterminate
-from quorate.store.contention import joining
+import quoracy
+from quoracy.client.connection import Connection
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Indeterminate
+from quoracy.store.contention import joining
 from tests.support.asking import eventually, turns
 from tests.support.unreliable_store import Unreliable
 
 CONNECTED, SUSPENDED, LOST = (
-    quorate.SessionState.CONNECTED,
-    quorate.SessionState.SUSPENDED,
-    quorate.SessionState.LOST,
+    quoracy.SessionState.CONNECTED,
+    quoracy.SessionState.SUSPENDED,
+    quoracy.SessionState.LOST,
 )
 
 
@@ -32,14 +32,14 @@ async def store(clock: ManualClock) -> AsyncIterator[Unreliable]:
 
 @pytest.fixture
 async def q(store: Unreliable, clock: ManualClock) -> AsyncIterator[Connection]:
-    async with quorate.connect(store, clock=clock, session_ttl=10.0) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=clock, session_ttl=10.0) as q:  # type: ignore[arg-type]
         yield q
 
 
 async def test_trouble_suspends_and_passes(
     store: Unreliable, q: Connection, clock: ManualClock
 ) -> None:
-    told: list[quorate.SessionState] = []
+    told: list[quoracy.SessionState] = []
     q.on_state(told.append)
     session = await q.session()
     store.refuses = True
@@ -56,7 +56,7 @@ async def test_trouble_suspends_and_passes(
 async def test_loss_is_told_before_the_server_ends_the_lease_and_a_new_session_is_made(
     store: Unreliable, q: Connection, clock: ManualClock
 ) -> None:
-    told: list[quorate.SessionState] = []
+    told: list[quoracy.SessionState] = []
     q.on_state(told.append)
     held = await q.lock("a").acquire()
     session = await q.session()
@@ -66,7 +66,7 @@ async def test_loss_is_told_before_the_server_ends_the_lease_and_a_new_session_i
         await clock.advance(0.1)
     assert (await store._store.time_to_live(session.id)).remaining_s > 0
     assert q.state is LOST
-    with pytest.raises(quorate.TimedOut, match="a session for the lock b"):
+    with pytest.raises(quoracy.TimedOut, match="a session for the lock b"):
         waiting = asyncio.create_task(q.lock("b").acquire(timeout=1.0))
         await turns()
         await clock.advance(1.5)
@@ -84,14 +84,14 @@ async def test_loss_is_told_before_the_server_ends_the_lease_and_a_new_session_i
 
 
 async def test_listener_that_raises_disturbs_nobody(q: Connection) -> None:
-    told: list[quorate.SessionState] = []
+    told: list[quoracy.SessionState] = []
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
 
-    def raises(state: quorate.SessionState) -> None:
+    def raises(state: quoracy.SessionState) -> None:
         raise ZeroDivisionError
 
-    def adds(state: quorate.SessionState) -> None:
+    def adds(state: quoracy.SessionState) -> None:
         q.on_state(told.append)
 
     q.on_state(raises)
@@ -158,24 +158,24 @@ async def test_release_of_unknown_outcome_raises_and_goes_on(
 
 
 async def test_closed_connection_says_so(store: Unreliable, clock: ManualClock) -> None:
-    async with quorate.connect(store, clock=clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=clock) as q:  # type: ignore[arg-type]
         lock = q.lock("a")
         held = await lock.acquire()
         waiting = asyncio.create_task(q.lock("a").acquire())
         await turns()
-    with pytest.raises(quorate.StoreClosed):
+    with pytest.raises(quoracy.StoreClosed):
         await lock.acquire()
-    with pytest.raises(quorate.StoreClosed):
+    with pytest.raises(quoracy.StoreClosed):
         q.lock("b")
     assert not held.is_held
-    with pytest.raises(quorate.StoreClosed):
+    with pytest.raises(quoracy.StoreClosed):
         await waiting
     assert await store._store.leases() == ()
 
 
 async def test_everything_ends_with_the_connection(store: Unreliable, clock: ManualClock) -> None:
     before = asyncio.all_tasks()
-    async with quorate.connect(store, clock=clock) as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=clock) as q:  # type: ignore[arg-type]
         await q.lock("a").acquire()
         await clock.advance(1.0)  # so that its key is watched
     await turns()
@@ -184,30 +184,30 @@ async def test_everything_ends_with_the_connection(store: Unreliable, clock: Man
 
 @pytest.mark.parametrize("name", ["", "a/"])
 async def test_name_that_is_none_is_refused(q: Connection, name: str) -> None:
-    with pytest.raises(quorate.InvalidRequest, match="is no name"):
+    with pytest.raises(quoracy.InvalidRequest, match="is no name"):
         q.lock(name)
 
 
 @pytest.mark.parametrize("timeout", [-1.0, float("nan")])
 async def test_timeout_that_is_none_is_refused(q: Connection, timeout: float) -> None:
-    with pytest.raises(quorate.InvalidRequest, match="timeout is"):
+    with pytest.raises(quoracy.InvalidRequest, match="timeout is"):
         await q.lock("a").acquire(timeout=timeout)
 
 
 async def test_options_of_a_connection_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(quorate.InvalidRequest, match="session_ttl"):
-        async with quorate.connect("memory:", session_ttl=0):
+    with pytest.raises(quoracy.InvalidRequest, match="session_ttl"):
+        async with quoracy.connect("memory:", session_ttl=0):
             pass
-    with pytest.raises(quorate.InvalidRequest, match="namespace"):
-        async with quorate.connect("memory:", namespace="a/"):
+    with pytest.raises(quoracy.InvalidRequest, match="namespace"):
+        async with quoracy.connect("memory:", namespace="a/"):
             pass
-    with pytest.raises(quorate.InvalidRequest, match="names no store"):
-        async with quorate.connect("nowhere"):
+    with pytest.raises(quoracy.InvalidRequest, match="names no store"):
+        async with quoracy.connect("nowhere"):
             pass
 
 
 async def test_namespace_is_put_before_names(store: Unreliable, clock: ManualClock) -> None:
-    async with quorate.connect(store, clock=clock, namespace="team") as q:  # type: ignore[arg-type]
+    async with quoracy.connect(store, clock=clock, namespace="team") as q:  # type: ignore[arg-type]
         async with q.lock("a") as held:
             assert held.key.startswith(b"team/a/")
 
@@ -222,7 +222,7 @@ async def test_what_is_won_with_a_session_that_is_over_by_then_is_not_held(
     """A process that is stopped while the answer is on its way waits again, with its next session."""
     answer = store._store.txn
 
-    async def slow(txn: quorate.Txn) -> quorate.TxnResult:
+    async def slow(txn: quoracy.Txn) -> quoracy.TxnResult:
         result = await answer(txn)
         store.txn = answer  # type: ignore[method-assign]
         clock.jump(20.0)
@@ -242,7 +242,7 @@ async def test_try_with_a_session_that_is_over_by_then_wins_nothing(
 ) -> None:
     answer = store._store.txn
 
-    async def slow(txn: quorate.Txn) -> quorate.TxnResult:
+    async def slow(txn: quoracy.Txn) -> quoracy.TxnResult:
         result = await answer(txn)
         store.txn = answer  # type: ignore[method-assign]
         clock.jump(20.0)
@@ -252,7 +252,7 @@ async def test_try_with_a_session_that_is_over_by_then_wins_nothing(
     trying = asyncio.create_task(q.lock("a").try_acquire())
     while not trying.done():
         await clock.advance(1.0)
-    with pytest.raises(quorate.TimedOut, match="a session for"):
+    with pytest.raises(quoracy.TimedOut, match="a session for"):
         trying.result()
     await clock.advance(11.0)  # what the old session may have left goes with it
     assert len(await q.lock("a").contenders()) == 0
@@ -264,7 +264,7 @@ async def test_now_or_not_at_all_does_not_wait_for_a_session_either(
 ) -> None:
     store.refuses = True  # no new session can be had
     (await q.session()).found_gone()
-    with pytest.raises(quorate.TimedOut, match="a session for"):
+    with pytest.raises(quoracy.TimedOut, match="a session for"):
         match recipe:
             case "lock":
                 await q.lock("a").try_acquire()
@@ -282,8 +282,8 @@ async def test_refusal_of_a_new_session_is_not_the_end_of_asking(
     """A full store refuses leases until there is room: an error that passes like any other."""
     grant = store._store.grant
 
-    async def full(ttl_s: float) -> quorate.LeaseGrant:
-        raise quorate.NoSpace(size=2, size_max=1)
+    async def full(ttl_s: float) -> quoracy.LeaseGrant:
+        raise quoracy.NoSpace(size=2, size_max=1)
 
     store.grant = full  # type: ignore[method-assign]
     (await q.session()).found_gone()
@@ -296,10 +296,10 @@ async def test_refusal_of_a_new_session_is_not_the_end_of_asking(
 
 async def test_store_that_is_closed_below_a_connection_ends_its_waits(clock: ManualClock) -> None:
     async with open_embedded("memory:", clock=clock) as below:
-        opened = quorate.connect(below, clock=clock)
+        opened = quoracy.connect(below, clock=clock)
         q = await opened.__aenter__()
     (await q.session()).found_gone()
-    with pytest.raises(quorate.StoreClosed):
+    with pytest.raises(quoracy.StoreClosed):
         async with asyncio.timeout(10):
             await q.lock("a").acquire()
     await opened.__aexit__(None, None, None)

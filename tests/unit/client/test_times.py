@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.remote import RemoteStore, open_remote
-from quorate.client.urls import Address, Target
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, InvalidRequest, Unsupported
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
-from quorate.store.api import KnowsTimes
+from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.client.urls import Address, Target
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, InvalidRequest, Unsupported
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
+from quoracy.store.api import KnowsTimes
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 

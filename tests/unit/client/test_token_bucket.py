@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.client.token_bucket import Bucket, Level, Witness
+from quoracy.client.token_bucket import Bucket, Level, Witness
 
 AHEAD_S = 10.0
 

@@ -1,6 +1,6 @@
 """What the client says is what the server hears, for every request; and answers likewise.
 
-The other end of the wire is Quorate's own face, which is compared with a real etcd elsewhere.
+The other end of the wire is Quoracy's own face, which is compared with a real etcd elsewhere.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.client import translate
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.faces.etcd import translate as face
-from quorate.store.model import (
+from quoracy.client import translate
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.faces.etcd import translate as face
+from quoracy.store.model import (
     Compare,
     CompareTarget,
     Delete,
@@ -26,9 +26,9 @@ from quorate.store.model import (
     SortTarget,
     Txn,
 )
-from quorate.store.rules import as_range
-from quorate.wire.etcd import kv as wire_kv
-from quorate.wire.etcd import rpc
+from quoracy.store.rules import as_range
+from quoracy.wire.etcd import kv as wire_kv
+from quoracy.wire.etcd import rpc
 from tests.properties.requests import txns
 
 _KEY = st.binary(min_size=1, max_size=4)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.client.urls import Address, TlsOptions, parse_url
-from quorate.errors import InvalidRequest
+from quoracy.client.urls import Address, TlsOptions, parse_url
+from quoracy.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
     ("url", "addresses"),
     [
         ("etcd://localhost", [("localhost", 2379)]),
-        ("quorate://localhost", [("localhost", 2379)]),
+        ("quoracy://localhost", [("localhost", 2379)]),
         ("etcd://10.0.0.1:1234/", [("10.0.0.1", 1234)]),
         ("etcd://a,b:1,c", [("a", 2379), ("b", 1), ("c", 2379)]),
         ("etcd://[::1]", [("::1", 2379)]),

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.client.translate import events_of
-from quorate.client.watch_hub import WatchHub, tells_the_truth
-from quorate.client.watching import RemoteWatch
-from quorate.errors import Compacted, InvalidRequest
-from quorate.store.model import Event, KeyRange, WatchBatch
-from quorate.wire.etcd import kv as wire_kv
-from quorate.wire.etcd import rpc
+from quoracy.client.translate import events_of
+from quoracy.client.watch_hub import WatchHub, tells_the_truth
+from quoracy.client.watching import RemoteWatch
+from quoracy.errors import Compacted, InvalidRequest
+from quoracy.store.model import Event, KeyRange, WatchBatch
+from quoracy.wire.etcd import kv as wire_kv
+from quoracy.wire.etcd import rpc
 from tests.support.asking import take
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded import log_length
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.commit_log import CommitLog, LogDamaged, create_log_file, frames_after
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.commit_log import CommitLog, LogDamaged, create_log_file, frames_after
+from quoracy.store.model import KeyValue
 
 _ID = 0x1234_5678_9ABC_DEF0
 _SEGMENT = 1000

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Journal
-from quorate.engines.opening import open_embedded
-from quorate.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
-from quorate.store.model import Alarm, KeyRange, LeaseId, Put, Txn
-from quorate.store.rules import Limits
+from quoracy.clock import ManualClock
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
+from quoracy.store.model import Alarm, KeyRange, LeaseId, Put, Txn
+from quoracy.store.rules import Limits
 from tests.support.failing_disk import break_disk
 from tests.support.held_disk import HeldDisk
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.errors import StoreClosed
-from quorate.store import contention
-from quorate.store.api import Store, TellsQueues
-from quorate.store.contention import Place, leaving
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import StoreClosed
+from quoracy.store import contention
+from quoracy.store.api import Store, TellsQueues
+from quoracy.store.contention import Place, leaving
 
 NAME = b"jobs/nightly"
 

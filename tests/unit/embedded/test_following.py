@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, LeaseNotFound, NoSpace, StorageFailed, StoreClosed, TooLarge
-from quorate.store.api import InProcess
-from quorate.store.following import KeyWrite
-from quorate.store.model import Compare, Delete, KeyRange, KeyValue, Put, Txn
-from quorate.store.rules import Limits
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, LeaseNotFound, NoSpace, StorageFailed, StoreClosed, TooLarge
+from quoracy.store.api import InProcess
+from quoracy.store.following import KeyWrite
+from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Put, Txn
+from quoracy.store.rules import Limits
 
 OURS = KeyRange.prefix(b"ours/")
 

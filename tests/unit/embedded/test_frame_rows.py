@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.commit_log import CommitLog, changes_in
-from quorate.engines.embedded.frame_rows import ROW_BYTES, ROW_VERSIONS, FrameRow, FrameRows, decode_row
-from quorate.engines.embedded.journal_file import row_checksum
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.commit_log import CommitLog, changes_in
+from quoracy.engines.embedded.frame_rows import ROW_BYTES, ROW_VERSIONS, FrameRow, FrameRows, decode_row
+from quoracy.engines.embedded.journal_file import row_checksum
+from quoracy.store.model import KeyValue
 
 _LOG = CommitLog((), id=7, sequence=0, segment_bytes=1 << 30)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.freeing import free_before
-from quorate.engines.embedded.pasts import keep
-from quorate.engines.embedded.record import Record
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded.freeing import free_before
+from quoracy.engines.embedded.pasts import keep
+from quoracy.engines.embedded.record import Record
+from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import deletion, version
 
 HORIZON = 100

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded import batch as batches
-from quorate.engines.embedded import log_length
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.jobs import JournalJobs
-from quorate.engines.embedded.journal import Journal
-from quorate.engines.embedded.syncing import OnSynced
-from quorate.errors import StorageFailed
-from quorate.store.model import KeyValue
-from quorate.store.replies import Reply
+from quoracy.engines.embedded import batch as batches
+from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.jobs import JournalJobs
+from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.embedded.syncing import OnSynced
+from quoracy.errors import StorageFailed
+from quoracy.store.model import KeyValue
+from quoracy.store.replies import Reply
 
 _SOON_S = 10.0
 _LOST = OSError(errno.EIO, "lost")
@@ -134,7 +134,7 @@ class _Commits:
 @pytest.fixture
 async def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Commits]:
     disk = _Disk()
-    monkeypatch.setattr("quorate.engines.embedded.jobs.FileSyncs", disk.syncs)
+    monkeypatch.setattr("quoracy.engines.embedded.jobs.FileSyncs", disk.syncs)
     monkeypatch.setattr(log_length, "SEGMENT_BYTES", 1000)
     commits = _Commits(tmp_path / "q.db", disk)
     yield commits

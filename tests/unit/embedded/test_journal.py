@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.batch import Batch
-from quorate.engines.embedded.commit_log import changes_in
-from quorate.engines.embedded.frame_rows import FrameRows
-from quorate.engines.embedded.journal import SLICE_S, Journal
-from quorate.engines.embedded.journal_file import FORMAT, set_meta, unreadable
-from quorate.engines.embedded.log_length import SEGMENT_BYTES
-from quorate.engines.embedded.versions import VersionName
-from quorate.errors import DataUnreadable, StorageFailed
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.commit_log import changes_in
+from quoracy.engines.embedded.frame_rows import FrameRows
+from quoracy.engines.embedded.journal import SLICE_S, Journal
+from quoracy.engines.embedded.journal_file import FORMAT, set_meta, unreadable
+from quoracy.engines.embedded.log_length import SEGMENT_BYTES
+from quoracy.engines.embedded.versions import VersionName
+from quoracy.errors import DataUnreadable, FormatUnknown, StorageFailed
+from quoracy.store.model import KeyValue
 
 
 @pytest.fixture
@@ -308,22 +308,20 @@ def test_the_commit_log_of_another_store_means_nothing(path: Path) -> None:
     again.close()
 
 
-@pytest.mark.parametrize("format", [1, 2])
-def test_a_store_of_an_older_format_is_taken_over(path: Path, format: int) -> None:
+@pytest.mark.parametrize("format", [FORMAT - 1, FORMAT + 1])
+def test_a_store_of_another_format_is_refused_and_stays_as_it_is(path: Path, format: int) -> None:
     journal = Journal.open(path)
     commit(journal, (version(2),))
     journal.close()
-    db = sqlite3.connect(path)  # which had no commit log, no rows of frames, and is otherwise the same
+    db = sqlite3.connect(path)
     set_meta(db, "format", format)
     db.commit()
     db.close()
-    journal = Journal.open(path)
-    assert (journal.meta("format"), contents(journal)) == (FORMAT, [version(2)])
-    write(journal, batch_of((version(3),)))
-    journal.abandon()
-    journal = Journal.open(path)
-    assert [kv.mod_revision for kv in contents(journal)] == [2, 3]
-    journal.close()
+    before = path.read_bytes()
+    with pytest.raises(FormatUnknown) as refused:
+        Journal.open(path)
+    assert (refused.value.found, refused.value.known) == (format, FORMAT)
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(("value_bytes", "is_held"), [(100, True), (5000, False)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.engines.embedded.leases import STALL_S, LeaseTable
-from quorate.errors import LeaseExists, LeaseNotFound
-from quorate.store.model import LeaseId
+from quoracy.engines.embedded.leases import STALL_S, LeaseTable
+from quoracy.errors import LeaseExists, LeaseNotFound
+from quoracy.store.model import LeaseId
 
 A, B = LeaseId(1), LeaseId(2)
 TICK_S = 0.25  # exact in binary, so that the sums below are

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.pasts import keep, version_at
-from quorate.engines.embedded.record import Record
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded.pasts import keep, version_at
+from quoracy.engines.embedded.record import Record
+from quoracy.store.model import KeyValue
 
 
 def version(revision: int) -> KeyValue:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.range_index import RangeIndex
-from quorate.store.model import KeyRange
+from quoracy.engines.embedded.range_index import RangeIndex
+from quoracy.store.model import KeyRange
 
 # More lengths of prefixes than the index keeps apart, and keys below all of them.
 deep = st.integers(0, 12).map(lambda length: b"a" * length)

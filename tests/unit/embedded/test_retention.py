@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.retention import Ages, Retention
+from quoracy.engines.embedded.retention import Ages, Retention
 
 
 @given(st.lists(st.tuples(st.floats(0.01, 30.0), st.integers(0, 5)), min_size=1, max_size=200))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.returning import Returning
+from quoracy.engines.embedded.returning import Returning
 
 
 def turns_until_it_gives_up(returning: Returning) -> int:

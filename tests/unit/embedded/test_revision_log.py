@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorate.engines.embedded.revision_log import RevisionLog
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded.revision_log import RevisionLog
+from quoracy.store.model import KeyValue
 
 
 def _kv(key: bytes, revision: int) -> KeyValue:

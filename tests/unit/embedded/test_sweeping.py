@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.sweeping import Sweep, Unswept
-from quorate.engines.embedded.versions import in_order, sorted_out
-from quorate.store.model import KeyValue
+from quoracy.engines.embedded.sweeping import Sweep, Unswept
+from quoracy.engines.embedded.versions import in_order, sorted_out
+from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import deletion, version
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.embedded.doctor import examine
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.embedded.journal import Journal
-from quorate.engines.embedded.retention import Retention
-from quorate.engines.embedded.timekeeper import SAVE_S
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
-from quorate.store.api import KnowsTimes
+from quoracy.clock import ManualClock
+from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.embedded.retention import Retention
+from quoracy.engines.embedded.timekeeper import SAVE_S
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
+from quoracy.store.api import KnowsTimes
 from tests.support.failing_disk import break_disk
 
 DAY_S = 86_400.0

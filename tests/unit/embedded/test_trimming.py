@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.state import State
-from quorate.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
+from quoracy.engines.embedded.leases import LeaseTable
+from quoracy.engines.embedded.state import State
+from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 
 KEYS = [b"%02d" % number for number in range(10)]
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from quorate.compiled import is_compiled
-from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.state import State
-from quorate.engines.embedded.untracking import untracked
-from quorate.store.following import KeyWrite
-from quorate.store.model import KeyValue
+from quoracy.compiled import is_compiled
+from quoracy.engines.embedded.leases import LeaseTable
+from quoracy.engines.embedded.state import State
+from quoracy.engines.embedded.untracking import untracked
+from quoracy.store.following import KeyWrite
+from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import version
 
 native = pytest.mark.skipif(not is_compiled(), reason="then they are left to the collector")

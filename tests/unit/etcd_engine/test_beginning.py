@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.client.urls import Address, Target
-from quorate.engines.etcd.engine import EtcdStore
-from quorate.engines.etcd.opening import open_etcd
-from quorate.errors import Indeterminate, InvalidRequest, KeyNotFound, LeaseNotFound, Unavailable
-from quorate.store.api import Begins, InProcess
-from quorate.store.model import Compare, Delete, Put, PutResult, Range, Txn, TxnResult
+from quoracy.client.urls import Address, Target
+from quoracy.engines.etcd.engine import EtcdStore
+from quoracy.engines.etcd.opening import open_etcd
+from quoracy.errors import Indeterminate, InvalidRequest, KeyNotFound, LeaseNotFound, Unavailable
+from quoracy.store.api import Begins, InProcess
+from quoracy.store.model import Compare, Delete, Put, PutResult, Range, Txn, TxnResult
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.tcp_proxy import TcpProxy
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.clock import SystemClock
-from quorate.engines.etcd.opening import open_etcd
+from quoracy.clock import SystemClock
+from quoracy.engines.etcd.opening import open_etcd
 from tests.support.etcd_cluster import EtcdCluster
 
 

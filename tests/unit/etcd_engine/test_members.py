@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from quorate.client.upkeep import EndpointStatus
-from quorate.client.urls import Address
-from quorate.engines.etcd.members import leader_of
-from quorate.wire.etcd.maintenance import StatusResponse
-from quorate.wire.etcd.rpc import ResponseHeader
+from quoracy.client.upkeep import EndpointStatus
+from quoracy.client.urls import Address
+from quoracy.engines.etcd.members import leader_of
+from quoracy.wire.etcd.maintenance import StatusResponse
+from quoracy.wire.etcd.rpc import ResponseHeader
 
 
 def _member(number: int, *, leader: int, term: int) -> EndpointStatus:

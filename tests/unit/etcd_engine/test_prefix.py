@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.etcd.opening import parse_engine_url
-from quorate.engines.etcd.prefix import DEFAULT_PREFIX, Prefix
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.store.model import Compare, Delete, KeyRange, KeyValue, Put, Range, Txn
-from quorate.store.rules import as_range
+from quoracy.engines.etcd.opening import parse_engine_url
+from quoracy.engines.etcd.prefix import DEFAULT_PREFIX, Prefix
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Put, Range, Txn
+from quoracy.store.rules import as_range
 
 _KEYS = st.binary(min_size=1, max_size=3)
 _PREFIXES = st.binary(min_size=1, max_size=3)

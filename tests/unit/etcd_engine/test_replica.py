@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.engines.embedded.leases import LeaseTable
-from quorate.engines.embedded.state import State
-from quorate.engines.etcd import replica as replica_module
-from quorate.engines.etcd.replica import Replica
-from quorate.errors import Compacted
-from quorate.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
-from quorate.store.rules import Limits
+from quoracy.engines.embedded.leases import LeaseTable
+from quoracy.engines.embedded.state import State
+from quoracy.engines.etcd import replica as replica_module
+from quoracy.engines.etcd.replica import Replica
+from quoracy.errors import Compacted
+from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
+from quoracy.store.rules import Limits
 
 _KEYS = st.sampled_from([b"a", b"b", b"c", b"d"])
 _WRITES = st.one_of(

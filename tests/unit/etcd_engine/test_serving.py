@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.clock import SystemClock
-from quorate.engines.etcd import serving as serving_module
-from quorate.engines.etcd.serving import Serving
-from quorate.errors import StoreClosed, Unavailable
+from quoracy.clock import SystemClock
+from quoracy.engines.etcd import serving as serving_module
+from quoracy.engines.etcd.serving import Serving
+from quoracy.errors import StoreClosed, Unavailable
 from tests.support.asking import turns, until
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.urls import Address
-from quorate.errors import InvalidRequest
-from quorate.server.cell.config import (
+from quoracy.client.urls import Address
+from quoracy.errors import InvalidRequest
+from quoracy.server.cell.config import (
     CellConfig,
     CellMember,
     CellTls,
@@ -18,7 +18,7 @@ from quorate.server.cell.config import (
     parse_cell_name,
     parse_members,
 )
-from quorate.server.sources import gather
+from quoracy.server.sources import gather
 
 THREE = "a=10.0.0.1,b=10.0.0.2,c=10.0.0.3"
 

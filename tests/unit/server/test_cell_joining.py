@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from quorate.server.cell.config import CellConfig, parse_members
-from quorate.server.cell.joining import (
+from quoracy.server.cell.config import CellConfig, parse_members
+from quoracy.server.cell.joining import (
     Add,
     Begin,
     Join,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.engines.embedded.retention import Retention
-from quorate.errors import InvalidRequest, Unavailable
-from quorate.server.cell import process, program
-from quorate.server.cell.config import CellConfig, CellTls, parse_members
-from quorate.server.cell.process import LogFile
-from quorate.server.cell.program import clean_environment, etcd_flags, find_program
-from quorate.store.rules import Limits
+from quoracy.engines.embedded.retention import Retention
+from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.server.cell import process, program
+from quoracy.server.cell.config import CellConfig, CellTls, parse_members
+from quoracy.server.cell.process import LogFile
+from quoracy.server.cell.program import clean_environment, etcd_flags, find_program
+from quoracy.store.rules import Limits
 
 MEMBERS = parse_members("a=127.0.0.1:1:2,b=127.0.0.1:3:4")
 CLUSTER = {"a": "http://127.0.0.1:1", "b": "http://127.0.0.1:3"}
@@ -60,7 +60,7 @@ def test_without_etcd_it_is_said_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(program, "_distributed", lambda: None)
-    with pytest.raises(Unavailable, match=r"etcd-server.*--etcd-program.*quorate\[cell\]"):
+    with pytest.raises(Unavailable, match=r"etcd-server.*--etcd-program.*quoracy\[cell\]"):
         find_program(None, environ={"PATH": str(tmp_path)})
 
 

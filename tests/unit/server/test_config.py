@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quorate.errors import InvalidRequest, Unavailable
-from quorate.server.config import Address, default_engine_url
-from quorate.server.sockets import bind, bound_address, reachable
-from quorate.server.units import format_count, format_size, parse_duration_s, parse_size
+from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.server.config import Address, default_engine_url
+from quoracy.server.sockets import bind, bound_address, reachable
+from quoracy.server.units import format_count, format_size, parse_duration_s, parse_size
 
 HOME = Path("/home/ada")
 
@@ -39,18 +39,18 @@ def test_address_refuses_what_it_cannot_mean(text: str) -> None:
 @pytest.mark.parametrize(
     ("platform", "environ", "directory"),
     [
-        ("linux", {}, "/home/ada/.local/state/quorate"),
-        ("linux", {"XDG_STATE_HOME": "/state"}, "/state/quorate"),
-        ("linux", {"XDG_STATE_HOME": "relative"}, "/home/ada/.local/state/quorate"),
-        ("darwin", {"XDG_STATE_HOME": "/state"}, "/home/ada/Library/Application Support/quorate"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/quorate"),
-        ("win32", {}, "/home/ada/AppData/Local/quorate"),
+        ("linux", {}, "/home/ada/.local/state/quoracy"),
+        ("linux", {"XDG_STATE_HOME": "/state"}, "/state/quoracy"),
+        ("linux", {"XDG_STATE_HOME": "relative"}, "/home/ada/.local/state/quoracy"),
+        ("darwin", {"XDG_STATE_HOME": "/state"}, "/home/ada/Library/Application Support/quoracy"),
+        ("win32", {"LOCALAPPDATA": "/local"}, "/local/quoracy"),
+        ("win32", {}, "/home/ada/AppData/Local/quoracy"),
     ],
 )
 def test_default_data_is_where_the_platform_keeps_state(
     platform: str, environ: dict[str, str], directory: str
 ) -> None:
-    assert default_engine_url(environ, platform=platform, home=HOME) == f"sqlite:{directory}/quorate.db"
+    assert default_engine_url(environ, platform=platform, home=HOME) == f"sqlite:{directory}/quoracy.db"
 
 
 @pytest.mark.parametrize(

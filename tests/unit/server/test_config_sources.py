@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from quorate.engines.embedded.retention import Retention
-from quorate.errors import InvalidRequest
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.server import settings
-from quorate.server.cell.config import CellConfig, CellMember, CellTls
-from quorate.server.config import Address, LogConfig, ServerConfig, TlsConfig
-from quorate.server.settings import GROUPS, SETTINGS, Setting, in_group, without_password
-from quorate.server.sources import Effective, gather
-from quorate.store.rules import Limits
+from quoracy.engines.embedded.retention import Retention
+from quoracy.errors import InvalidRequest
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.server import settings
+from quoracy.server.cell.config import CellConfig, CellMember, CellTls
+from quoracy.server.config import Address, LogConfig, ServerConfig, TlsConfig
+from quoracy.server.settings import GROUPS, SETTINGS, Setting, in_group, without_password
+from quoracy.server.sources import Effective, gather
+from quoracy.store.rules import Limits
 from tests.support.settings_table import EXAMPLE, GUIDE, REWRITE, in_guide, make_example, make_table
 
 NAMES = [setting.name for setting in SETTINGS]
@@ -71,7 +71,7 @@ OTHERS = {
 
 
 def toml(tmp_path: Path, content: str) -> Path:
-    file = tmp_path / "quorate.toml"
+    file = tmp_path / "quoracy.toml"
     file.write_text(content)
     return file
 
@@ -185,7 +185,7 @@ def test_names_of_a_setting_follow_from_each_other() -> None:
     setting = settings.LISTEN_ETCD
     assert (setting.flag, setting.variable, setting.key) == (
         "--listen-etcd",
-        "QUORATE_LISTEN_ETCD",
+        "QUORACY_LISTEN_ETCD",
         "listen_etcd",
     )
 
@@ -206,7 +206,7 @@ def test_file_takes_dashes_or_underscores_and_toml_types(tmp_path: Path) -> None
 
 
 def test_variable_that_is_empty_is_not_set() -> None:
-    assert read({}, {"QUORATE_LISTEN_ETCD": ""}).source(settings.LISTEN_ETCD) == "default"
+    assert read({}, {"QUORACY_LISTEN_ETCD": ""}).source(settings.LISTEN_ETCD) == "default"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_mistake_in_the_file_is_one_line_with_file_key_and_remedy(
 
 @pytest.mark.parametrize("fault", ["missing", "a directory", "not text"])
 def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, fault: str) -> None:
-    file = tmp_path / "quorate.toml"
+    file = tmp_path / "quoracy.toml"
     if fault == "a directory":
         file.mkdir()
     elif fault == "not text":
@@ -265,7 +265,7 @@ def test_file_that_cannot_be_read_is_one_line(tmp_path: Path, fault: str) -> Non
 )
 def test_value_that_cannot_be_meant_names_its_source(name: str, text: str) -> None:
     assert f"--{name}: {text!r}" in refusal({name: text})
-    variable = f"QUORATE_{name.replace('-', '_').upper()}"
+    variable = f"QUORACY_{name.replace('-', '_').upper()}"
     assert f"{variable}: {text!r}" in refusal({}, {variable: text})
 
 
@@ -310,8 +310,8 @@ def test_passwords_are_not_shown() -> None:
 
 @pytest.mark.parametrize("wrong", ["super:secret", "superbxqYOc7YdaxbzglurU1QRqzc7Aw="])
 def test_digest_that_is_none_is_not_repeated(wrong: str, tmp_path: Path) -> None:
-    message = refusal({}, {"QUORATE_ZOOKEEPER_SUPER_DIGEST": wrong})
-    assert message.startswith("QUORATE_ZOOKEEPER_SUPER_DIGEST: ")
+    message = refusal({}, {"QUORACY_ZOOKEEPER_SUPER_DIGEST": wrong})
+    assert message.startswith("QUORACY_ZOOKEEPER_SUPER_DIGEST: ")
     assert wrong not in message
     number = refusal(file=toml(tmp_path, "zookeeper-super-digest = 424242"))
     assert "424242" not in number

@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import resource
-from quorate.server.descriptors import make_room_for
+from quoracy.server.descriptors import make_room_for
 
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
 make_room_for({connections})

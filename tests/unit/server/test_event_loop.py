@@ -8,7 +8,7 @@ import sys
 # In a process of its own, as the collector is everybody's.
 _PROGRAM = """
 import gc, weakref
-from quorate.server.event_loop import all_loaded, run
+from quoracy.server.event_loop import all_loaded, run
 
 class Cycle:
     def __init__(self):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quorate.server.identity import ClusterIds, establish_ids
+from quoracy.server.identity import ClusterIds, establish_ids
 
 
 @pytest.fixture

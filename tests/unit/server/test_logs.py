@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from quorate.server.config import LogConfig, LogFormat, LogLevel
-from quorate.server.logs import set_level, set_up_logs
+from quoracy.server.config import LogConfig, LogFormat, LogLevel
+from quoracy.server.logs import set_level, set_up_logs
 
-QUORATE = logging.getLogger("quorate.server.test")
+QUORACY = logging.getLogger("quoracy.server.test")
 
 
 @pytest.fixture(autouse=True)
 def put_back() -> Iterator[None]:
-    root, ours = logging.getLogger(), logging.getLogger("quorate")
+    root, ours = logging.getLogger(), logging.getLogger("quoracy")
     handlers, levels = root.handlers[:], (root.level, ours.level)
     yield
     root.handlers[:] = handlers
@@ -42,7 +42,7 @@ def json_line(stream: io.StringIO) -> dict[str, Any]:
 
 def test_text_line_has_time_level_and_message() -> None:
     stream = logged()
-    QUORATE.warning("the disk is %s", "full")
+    QUORACY.warning("the disk is %s", "full")
     moment, level, message = stream.getvalue().split(maxsplit=2)
     assert (level, message) == ("warning", "the disk is full\n")
     assert datetime.fromisoformat(moment).tzinfo is not None
@@ -50,12 +50,12 @@ def test_text_line_has_time_level_and_message() -> None:
 
 def test_json_line_has_the_fields_a_call_gives() -> None:
     stream = logged(form="json")
-    QUORATE.info("ready", extra={"etcd": "127.0.0.1:2379", "odd": object})
+    QUORACY.info("ready", extra={"etcd": "127.0.0.1:2379", "odd": object})
     line = json_line(stream)
     assert datetime.fromisoformat(line.pop("time")).tzinfo is not None
     assert line == {
         "level": "info",
-        "logger": "quorate.server.test",
+        "logger": "quoracy.server.test",
         "message": "ready",
         "etcd": "127.0.0.1:2379",
         "odd": "<class 'object'>",
@@ -68,7 +68,7 @@ def test_traceback_is_logged(form: LogFormat) -> None:
     try:
         raise ValueError("broken")
     except ValueError:
-        QUORATE.exception("it failed")
+        QUORACY.exception("it failed")
     if form == "json":
         assert "ValueError: broken" in json_line(stream)["exception"]
     else:
@@ -78,7 +78,7 @@ def test_traceback_is_logged(form: LogFormat) -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_message_cannot_forge_a_line_or_drive_a_terminal(form: LogFormat) -> None:
     stream = logged(form=form)
-    QUORATE.warning("refused %s", "a\n2026-01-01 error forged\x1b[2J\r\u2028\x85")
+    QUORACY.warning("refused %s", "a\n2026-01-01 error forged\x1b[2J\r\u2028\x85")
     text = stream.getvalue()
     assert text.count("\n") == 1
     assert len(text.splitlines()) == 1
@@ -87,26 +87,26 @@ def test_message_cannot_forge_a_line_or_drive_a_terminal(form: LogFormat) -> Non
 
 def test_surrogates_in_a_message_do_no_harm() -> None:
     stream = logged(form="json")
-    QUORATE.warning("file %s", "\udcff")
+    QUORACY.warning("file %s", "\udcff")
     assert json_line(stream)["message"] == "file \udcff"
 
 
 @pytest.mark.parametrize(
     ("level", "heard"),
     [
-        ("debug", ["quorate.debug", "quorate.info", "uvicorn.error.info", "asyncio.warning"]),
-        ("info", ["quorate.info", "asyncio.warning"]),
+        ("debug", ["quoracy.debug", "quoracy.info", "uvicorn.error.info", "asyncio.warning"]),
+        ("info", ["quoracy.info", "asyncio.warning"]),
         ("warning", ["asyncio.warning"]),
         ("error", []),
     ],
 )
-def test_level_is_for_quorate_and_libraries_are_heard_when_they_warn(
+def test_level_is_for_quoracy_and_libraries_are_heard_when_they_warn(
     level: LogLevel, heard: list[str]
 ) -> None:
     stream = logged(level)
     for name, number in (
-        ("quorate", logging.DEBUG),
-        ("quorate", logging.INFO),
+        ("quoracy", logging.DEBUG),
+        ("quoracy", logging.INFO),
         ("uvicorn.error", logging.INFO),
         ("asyncio", logging.WARNING),
     ):
@@ -117,7 +117,7 @@ def test_level_is_for_quorate_and_libraries_are_heard_when_they_warn(
 def test_level_can_change_and_setting_up_twice_does_not_double_lines() -> None:
     logged()
     stream = logged("warning")
-    QUORATE.info("not heard")
+    QUORACY.info("not heard")
     set_level(LogConfig("info"))
-    QUORATE.info("heard")
+    QUORACY.info("heard")
     assert stream.getvalue().count("\n") == 1

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.compiled import is_compiled
-from quorate.server.resident import GivingBack, give_back
+from quoracy.clock import ManualClock
+from quoracy.compiled import is_compiled
+from quoracy.server.resident import GivingBack, give_back
 
 compiled = pytest.mark.skipif(
     not is_compiled() or sys.platform != "linux", reason="only where it is compiled, on Linux"
@@ -19,7 +19,7 @@ compiled = pytest.mark.skipif(
 # What every program below begins with.
 _PRELUDE = """
 import asyncio, ctypes, decimal, hashlib, json, mmap, sqlite3, ssl, threading
-from quorate.server._resident import give_back
+from quoracy.server._resident import give_back
 
 def resident_kb():
     with open("/proc/self/status") as status:

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from quorate.server.service_manager import tell_service_manager
+from quoracy.server.service_manager import tell_service_manager
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="systemd is Linux's")
 
 
 @pytest.fixture(params=["a path", "an abstract name"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return str(tmp_path / "notify") if request.param == "a path" else f"@quorate-test-{os.getpid()}"
+    return str(tmp_path / "notify") if request.param == "a path" else f"@quoracy-test-{os.getpid()}"
 
 
 @pytest.fixture

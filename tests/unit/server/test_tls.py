@@ -15,10 +15,10 @@ import uvloop
 from cryptography.hazmat.primitives.asymmetric import ec
 from msgspec.structs import replace as changed
 
-from quorate.clock import ManualClock
-from quorate.errors import InvalidRequest
-from quorate.server.config import TlsConfig, TlsVersion
-from quorate.server.tls import Certificates
+from quoracy.clock import ManualClock
+from quoracy.errors import InvalidRequest
+from quoracy.server.config import TlsConfig, TlsVersion
+from quoracy.server.tls import Certificates
 from tests.support.certificates import Authority, Pair, key_bytes, replace
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.wire.grpc import (
+from quoracy.wire.grpc import (
     GrpcError,
     MessageReader,
     StatusCode,
@@ -22,7 +22,7 @@ from quorate.wire.grpc import (
     status_trailers,
     trailers_only,
 )
-from quorate.wire.http2 import Connection, HeaderBlock, HeadersReceived, TrailersReceived
+from quoracy.wire.http2 import Connection, HeaderBlock, HeadersReceived, TrailersReceived
 
 LIMIT = 1_000
 

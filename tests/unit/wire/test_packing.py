@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.wire.packing import Packer
+from quoracy.wire.packing import Packer
 
 _FIELDS = {
     "B": (0, 2**8 - 1),

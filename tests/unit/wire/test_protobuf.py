@@ -11,10 +11,10 @@ from typing import Annotated, Any, cast
 
 import pytest
 
-from quorate.errors import InvalidRequest, ProtocolError
-from quorate.store import model
-from quorate.wire.etcd import auth, election, health, kv, lock, maintenance, rpc
-from quorate.wire.protobuf import (
+from quoracy.errors import InvalidRequest, ProtocolError
+from quoracy.store import model
+from quoracy.wire.etcd import auth, election, health, kv, lock, maintenance, rpc
+from quoracy.wire.protobuf import (
     INT32,
     INT64,
     UINT32,
@@ -24,7 +24,7 @@ from quorate.wire.protobuf import (
     Message,
     fields_of,
 )
-from quorate.wire.protobuf.generate import source_of
+from quoracy.wire.protobuf.generate import source_of
 from tests.support.protos import (
     ALL,
     RANGES,

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable
 import h11
 import pytest
 
-from quorate.faces.common import http1
-from quorate.faces.common.asgi import Receive, Scope, Send, reply_text
-from quorate.faces.common.http1 import HEAD_BYTES_MAX, Http1Connections
+from quoracy.faces.common import http1
+from quoracy.faces.common.asgi import Receive, Scope, Send, reply_text
+from quoracy.faces.common.http1 import HEAD_BYTES_MAX, Http1Connections
 
 WAIT_S_MAX = 30.0
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quorate.faces.common.asgi import AsgiApp, Message
+from quoracy.faces.common.asgi import AsgiApp, Message
 
 __all__ = ["Answer", "Exchange", "ask", "exchange"]
 

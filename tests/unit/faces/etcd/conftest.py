@@ -8,17 +8,17 @@ from typing import Any, Self
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import QuorateError
-from quorate.faces.etcd.faults import status_of
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.methods import Method, Streaming, Unary, WithMetadata
-from quorate.faces.etcd.services import etcd_methods
-from quorate.store.api import Store
-from quorate.store.rules import Limits
-from quorate.wire.grpc import StatusCode
-from quorate.wire.protobuf import Message
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import QuoracyError
+from quoracy.faces.etcd.faults import status_of
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.methods import Method, Streaming, Unary, WithMetadata
+from quoracy.faces.etcd.services import etcd_methods
+from quoracy.store.api import Store
+from quoracy.store.rules import Limits
+from quoracy.wire.grpc import StatusCode
+from quoracy.wire.protobuf import Message
 
 IDENTITY = Identity(cluster_id=11, member_id=22, name="q1", client_urls=("http://127.0.0.1:2379",))
 SMALL = Limits(request_bytes_max=4096, lease_ttl_max_s=1000.0)
@@ -41,7 +41,7 @@ class Face:
         """The status a call ends with that must not succeed."""
         try:
             response = await self.call(path, request)
-        except QuorateError as error:
+        except QuoracyError as error:
             return status_of(error)
         pytest.fail(f"{path} answered {response}")
 
@@ -104,7 +104,7 @@ class StreamCall:
         """How the call ends by itself."""
         try:
             await self.task
-        except QuorateError as error:
+        except QuoracyError as error:
             return status_of(error)
         return StatusCode.OK, ""
 

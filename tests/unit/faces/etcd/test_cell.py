@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quorate.clock import ManualClock
-from quorate.errors import Indeterminate
-from quorate.faces.common.asgi import AsgiApp
-from quorate.faces.etcd.call_counts import CallCounts
-from quorate.faces.etcd.http_endpoints import make_http_app
-from quorate.faces.etcd.leadership import Leadership
-from quorate.faces.etcd.methods import Method, Unary, WithMetadata
-from quorate.faces.etcd.services import etcd_methods
-from quorate.store.api import Store
-from quorate.wire.etcd import maintenance, rpc
-from quorate.wire.etcd.health import HealthCheckRequest, ServingStatus
-from quorate.wire.grpc import StatusCode
-from quorate.wire.quorate import CLUSTER_HEALTH, ClusterHealthRequest
+from quoracy.clock import ManualClock
+from quoracy.errors import Indeterminate
+from quoracy.faces.common.asgi import AsgiApp
+from quoracy.faces.etcd.call_counts import CallCounts
+from quoracy.faces.etcd.http_endpoints import make_http_app
+from quoracy.faces.etcd.leadership import Leadership
+from quoracy.faces.etcd.methods import Method, Unary, WithMetadata
+from quoracy.faces.etcd.services import etcd_methods
+from quoracy.store.api import Store
+from quoracy.wire.etcd import maintenance, rpc
+from quoracy.wire.etcd.health import HealthCheckRequest, ServingStatus
+from quoracy.wire.grpc import StatusCode
+from quoracy.wire.quoracy import CLUSTER_HEALTH, ClusterHealthRequest
 from tests.support.cluster_store import ClusterStore, open_cluster_store
 
 from .asgi_client import ask, exchange
@@ -149,8 +149,8 @@ async def test_serializable_read_says_for_how_long_it_may_be_stale(
     assert await metadata_of(range_method, read) == {}
     assert await metadata_of(txn_method, txn) == {}
     cluster.lose_cluster(stale_s=2.4567)
-    assert await metadata_of(range_method, read) == {b"quorate-stale": b"2.457"}
-    assert await metadata_of(txn_method, txn) == {b"quorate-stale": b"2.457"}
+    assert await metadata_of(range_method, read) == {b"quoracy-stale": b"2.457"}
+    assert await metadata_of(txn_method, txn) == {b"quoracy-stale": b"2.457"}
     cluster.find_cluster()
     assert await metadata_of(range_method, read) == {}
 
@@ -159,10 +159,10 @@ async def test_gateway_marks_stale_reads_with_a_header(http: AsgiApp, cluster: C
     await cluster.put(b"a", b"1")
     body = b'{"key": "YQ==", "serializable": true}'
     fresh = await ask(http, "/v3/kv/range", body)
-    assert "quorate-stale" not in fresh.headers
+    assert "quoracy-stale" not in fresh.headers
     cluster.lose_cluster(stale_s=30.0)
     stale = await ask(http, "/v3/kv/range", body)
-    assert (stale.status, stale.headers["quorate-stale"]) == (200, "30.000")
+    assert (stale.status, stale.headers["quoracy-stale"]) == (200, "30.000")
     assert stale.json == fresh.json
     refused = await ask(http, "/v3/kv/range", b'{"key": "YQ=="}')
     assert (refused.status, refused.json["message"]) == (503, "etcdserver: no leader")
@@ -393,17 +393,17 @@ async def test_metrics_show_the_cluster(http: AsgiApp, cluster: ClusterStore) ->
             sample.name + json.dumps(sample.labels, sort_keys=True): sample.value
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name.startswith(("quorate_cluster", "etcd_server_has", "etcd_server_is"))
+            if sample.name.startswith(("quoracy_cluster", "etcd_server_has", "etcd_server_is"))
         }
 
     cluster.set_health(lag=5, role="leader")
-    member = 'quorate_cluster_members{"name": "%s", "role": "%s", "version": "3.5.1"}'
+    member = 'quoracy_cluster_members{"name": "%s", "role": "%s", "version": "3.5.1"}'
     assert await gauges() == {
         "etcd_server_has_leader{}": 1,
         "etcd_server_is_leader{}": 1,
-        "quorate_cluster_serving{}": 1,
-        "quorate_cluster_lag_revisions{}": 5,
-        "quorate_cluster_stale_seconds{}": 0,
+        "quoracy_cluster_serving{}": 1,
+        "quoracy_cluster_lag_revisions{}": 5,
+        "quoracy_cluster_stale_seconds{}": 0,
         member % ("m1", "leader"): 1,
         member % ("m2", "follower"): 1,
         member % ("m3", "follower"): 0,
@@ -411,4 +411,4 @@ async def test_metrics_show_the_cluster(http: AsgiApp, cluster: ClusterStore) ->
     cluster.lose_cluster(stale_s=2.5)
     shown = await gauges()
     assert shown["etcd_server_has_leader{}"] == shown["etcd_server_is_leader{}"] == 0
-    assert (shown["quorate_cluster_serving{}"], shown["quorate_cluster_stale_seconds{}"]) == (0, 2.5)
+    assert (shown["quoracy_cluster_serving{}"], shown["quoracy_cluster_stale_seconds{}"]) == (0, 2.5)

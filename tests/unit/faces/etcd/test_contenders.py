@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import QuorateError
-from quorate.faces.etcd.contenders import finished
-from quorate.faces.etcd.faults import status_of
-from quorate.store.api import Store
-from quorate.store.model import KeyRange
-from quorate.wire.etcd.election import (
+from quoracy.clock import ManualClock
+from quoracy.errors import QuoracyError
+from quoracy.faces.etcd.contenders import finished
+from quoracy.faces.etcd.faults import status_of
+from quoracy.store.api import Store
+from quoracy.store.model import KeyRange
+from quoracy.wire.etcd.election import (
     CampaignRequest,
     LeaderKey,
     LeaderRequest,
     ProclaimRequest,
     ResignRequest,
 )
-from quorate.wire.etcd.lock import LockRequest, UnlockRequest
-from quorate.wire.grpc import StatusCode
+from quoracy.wire.etcd.lock import LockRequest, UnlockRequest
+from quoracy.wire.grpc import StatusCode
 
 from .conftest import Face
 
@@ -135,7 +135,7 @@ async def test_lock_whose_lease_ends_while_it_waits(
     await turns()
     await clock.advance(10)
     await timed_face.call(UNLOCK, UnlockRequest(key=held.key))
-    with pytest.raises(QuorateError) as caught:
+    with pytest.raises(QuoracyError) as caught:
         await waiting
     assert status_of(caught.value) == (UNKNOWN, "mutex: session is expired")
 
@@ -247,7 +247,7 @@ async def test_candidate_that_lost_its_key_does_not_lead(face: Face, store: Stor
     await turns()
     await store.revoke(leases[1])
     await face.call(ELECTION + "Resign", ResignRequest(leader=first.leader))
-    with pytest.raises(QuorateError) as caught:
+    with pytest.raises(QuoracyError) as caught:
         await second
     assert status_of(caught.value) == (UNKNOWN, "election: not leader")
 

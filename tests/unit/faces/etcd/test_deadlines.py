@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from quorate.client.channel import Channel, ChannelOptions, connect
-from quorate.client.urls import Address
-from quorate.engines.opening import open_embedded
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import serve_etcd
-from quorate.wire.etcd.lock import LockRequest
-from quorate.wire.etcd.rpc import LeaseGrantRequest, LeaseGrantResponse
-from quorate.wire.grpc import GrpcError, StatusCode
+from quoracy.client.channel import Channel, ChannelOptions, connect
+from quoracy.client.urls import Address
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import serve_etcd
+from quoracy.wire.etcd.lock import LockRequest
+from quoracy.wire.etcd.rpc import LeaseGrantRequest, LeaseGrantResponse
+from quoracy.wire.grpc import GrpcError, StatusCode
 
 LOCK = "/v3lockpb.Lock/Lock"
 GRANT = "/etcdserverpb.Lease/LeaseGrant"

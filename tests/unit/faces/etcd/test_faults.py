@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorate import errors
-from quorate.errors import QuorateError
-from quorate.faces.etcd.faults import FAULTS, status_of
-from quorate.wire.grpc import GrpcError, StatusCode
+from quoracy import errors
+from quoracy.errors import QuoracyError
+from quoracy.faces.etcd.faults import FAULTS, status_of
+from quoracy.wire.grpc import GrpcError, StatusCode
 
 # What only the library raises, in the process of its user: no server ever answers with it.
 OF_THE_CLIENT = {
@@ -21,13 +21,13 @@ OF_THE_CLIENT = {
 }
 
 
-def every_error(root: type[QuorateError] = QuorateError) -> set[type[QuorateError]]:
+def every_error(root: type[QuoracyError] = QuoracyError) -> set[type[QuoracyError]]:
     return {root}.union(*(every_error(each) for each in root.__subclasses__()))
 
 
 def test_every_error_of_the_tree_has_a_line() -> None:
-    ours = {kind for kind in every_error() if kind.__module__.startswith("quorate.")}
-    declared = {kind for kind in ours if kind.__module__ == "quorate.errors"} | {GrpcError}
+    ours = {kind for kind in every_error() if kind.__module__.startswith("quoracy.")}
+    declared = {kind for kind in ours if kind.__module__ == "quoracy.errors"} | {GrpcError}
     assert declared - OF_THE_CLIENT - FAULTS.keys() == set()
 
 
@@ -79,7 +79,7 @@ def test_every_error_of_the_tree_has_a_line() -> None:
         (GrpcError(StatusCode.ABORTED, "stop"), StatusCode.ABORTED, "stop"),
     ],
 )
-def test_texts_are_etcds(error: QuorateError, code: StatusCode, text: str) -> None:
+def test_texts_are_etcds(error: QuoracyError, code: StatusCode, text: str) -> None:
     assert status_of(error) == (code, text)
 
 

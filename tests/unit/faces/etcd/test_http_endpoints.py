@@ -9,16 +9,16 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from quorate.errors import StoreClosed
-from quorate.faces.common.asgi import AsgiApp
-from quorate.faces.etcd import http_endpoints
-from quorate.faces.etcd.call_counts import CallCounts
-from quorate.faces.etcd.http_endpoints import make_http_app
-from quorate.faces.etcd.methods import Streaming, Unary
-from quorate.store.api import Store
-from quorate.store.model import Alarm, RangeResult, Revision, StoreStatus
-from quorate.wire.etcd.rpc import PutRequest, PutResponse, WatchRequest, WatchResponse
-from quorate.wire.grpc import StatusCode
+from quoracy.errors import StoreClosed
+from quoracy.faces.common.asgi import AsgiApp
+from quoracy.faces.etcd import http_endpoints
+from quoracy.faces.etcd.call_counts import CallCounts
+from quoracy.faces.etcd.http_endpoints import make_http_app
+from quoracy.faces.etcd.methods import Streaming, Unary
+from quoracy.store.api import Store
+from quoracy.store.model import Alarm, RangeResult, Revision, StoreStatus
+from quoracy.wire.etcd.rpc import PutRequest, PutResponse, WatchRequest, WatchResponse
+from quoracy.wire.grpc import StatusCode
 from tests.unit.faces.etcd.asgi_client import Answer, ask
 
 WELL = StoreStatus(
@@ -230,19 +230,19 @@ async def test_metrics_tell_of_the_store() -> None:
     assert plain["etcd_mvcc_db_total_size_in_bytes"] == 640
     assert plain["etcd_debugging_mvcc_keys_total"] == 3
     assert plain["etcd_debugging_mvcc_watcher_total"] == 4
-    assert plain["quorate_store_revision"] == 7
-    assert plain["quorate_store_compact_revision"] == 2
-    assert plain["quorate_store_leases"] == 1
+    assert plain["quoracy_store_revision"] == 7
+    assert plain["quoracy_store_compact_revision"] == 2
+    assert plain["quoracy_store_leases"] == 1
     assert plain["process_resident_memory_bytes"] > 0
-    assert samples[("quorate_store_alarm", (("alarm", "no_space"),))] == 1
-    assert samples[("quorate_store_alarm", (("alarm", "storage_failed"),))] == 0
+    assert samples[("quoracy_store_alarm", (("alarm", "no_space"),))] == 1
+    assert samples[("quoracy_store_alarm", (("alarm", "storage_failed"),))] == 0
     assert samples[("etcd_cluster_version", (("cluster_version", "3.5"),))] == 1
 
 
 async def test_store_that_cannot_say_how_it_is_has_no_leader() -> None:
     samples = await scrape(app(FakeStore(StoreClosed())))
     assert samples[("etcd_server_has_leader", ())] == 0
-    assert ("quorate_store_revision", ()) not in samples
+    assert ("quoracy_store_revision", ()) not in samples
 
 
 async def test_metrics_count_calls_of_methods_that_exist() -> None:

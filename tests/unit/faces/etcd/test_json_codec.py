@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.errors import ProtocolError
-from quorate.faces.etcd.json_codec import ObjectSplitter, decode_first_json, decode_json, encode_json
-from quorate.store.model import KeyValue as StoredKeyValue
-from quorate.wire.etcd.kv import Event, EventType, KeyValue
-from quorate.wire.etcd.rpc import (
+from quoracy.errors import ProtocolError
+from quoracy.faces.etcd.json_codec import ObjectSplitter, decode_first_json, decode_json, encode_json
+from quoracy.store.model import KeyValue as StoredKeyValue
+from quoracy.wire.etcd.kv import Event, EventType, KeyValue
+from quoracy.wire.etcd.rpc import (
     Compare,
     FilterType,
     LeaseTimeToLiveResponse,
@@ -26,7 +26,7 @@ from quorate.wire.etcd.rpc import (
     WatchCreateRequest,
     WatchRequest,
 )
-from quorate.wire.grpc import GrpcError, StatusCode
+from quoracy.wire.grpc import GrpcError, StatusCode
 
 
 def written(message: Any) -> Any:

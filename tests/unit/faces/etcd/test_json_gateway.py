@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from quorate.errors import Compacted, Unavailable
-from quorate.faces.etcd.call_counts import CallCounts
-from quorate.faces.etcd.json_gateway import JsonGateway
-from quorate.faces.etcd.methods import Method, Send, Streaming, Unary
-from quorate.wire.etcd.rpc import (
+from quoracy.errors import Compacted, Unavailable
+from quoracy.faces.etcd.call_counts import CallCounts
+from quoracy.faces.etcd.json_gateway import JsonGateway
+from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
+from quoracy.wire.etcd.rpc import (
     LeaseKeepAliveRequest,
     LeaseKeepAliveResponse,
     PutRequest,
     PutResponse,
     ResponseHeader,
 )
-from quorate.wire.grpc import GrpcError, StatusCode
+from quoracy.wire.grpc import GrpcError, StatusCode
 from tests.unit.faces.etcd.asgi_client import ask, exchange
 
 PUT, KEEP = "/etcdserverpb.KV/Put", "/etcdserverpb.Lease/LeaseKeepAlive"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.store.api import Store
-from quorate.wire.etcd.kv import KeyValue
-from quorate.wire.etcd.rpc import (
+from quoracy.store.api import Store
+from quoracy.wire.etcd.kv import KeyValue
+from quoracy.wire.etcd.rpc import (
     CompactionRequest,
     Compare,
     CompareResult,
@@ -23,7 +23,7 @@ from quorate.wire.etcd.rpc import (
     TxnRequest,
     TxnResponse,
 )
-from quorate.wire.grpc import StatusCode
+from quoracy.wire.grpc import StatusCode
 
 from .conftest import Face
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.store.api import Store
-from quorate.wire.etcd.rpc import (
+from quoracy.clock import ManualClock
+from quoracy.store.api import Store
+from quoracy.wire.etcd.rpc import (
     LeaseGrantRequest,
     LeaseKeepAliveRequest,
     LeaseLeasesRequest,
     LeaseRevokeRequest,
     LeaseTimeToLiveRequest,
 )
-from quorate.wire.grpc import StatusCode
+from quoracy.wire.grpc import StatusCode
 
 from .conftest import Face
 

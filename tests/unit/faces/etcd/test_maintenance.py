@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.embedded.backup import restore
-from quorate.engines.opening import open_embedded
-from quorate.faces.etcd.services import etcd_methods
-from quorate.store.api import Store
-from quorate.store.rules import Limits
-from quorate.wire.etcd.auth import (
+from quoracy.clock import ManualClock
+from quoracy.engines.embedded.backup import restore
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.etcd.services import etcd_methods
+from quoracy.store.api import Store
+from quoracy.store.rules import Limits
+from quoracy.wire.etcd.auth import (
     AuthDisableRequest,
     AuthEnableRequest,
     AuthenticateRequest,
     AuthStatusRequest,
     AuthUserAddRequest,
 )
-from quorate.wire.etcd.health import HealthCheckRequest, ServingStatus
-from quorate.wire.etcd.maintenance import (
+from quoracy.wire.etcd.health import HealthCheckRequest, ServingStatus
+from quoracy.wire.etcd.maintenance import (
     AlarmAction,
     AlarmMember,
     AlarmRequest,
@@ -42,8 +42,8 @@ from quorate.wire.etcd.maintenance import (
     SnapshotRequest,
     StatusRequest,
 )
-from quorate.wire.etcd.rpc import PutRequest
-from quorate.wire.grpc import StatusCode
+from quoracy.wire.etcd.rpc import PutRequest
+from quoracy.wire.grpc import StatusCode
 
 from .conftest import IDENTITY, Face
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from quorate.engines.embedded.streams import EmbeddedWatch
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, StoreClosed
-from quorate.faces.etcd.pumped import Pumped
-from quorate.store.api import Polled, Store
-from quorate.store.model import WatchBatch
+from quoracy.engines.embedded.streams import EmbeddedWatch
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, StoreClosed
+from quoracy.faces.etcd.pumped import Pumped
+from quoracy.store.api import Polled, Store
+from quoracy.store.model import WatchBatch
 
 # The watch itself, or any watch at all: what holds for one holds for the other.
 Poll = Callable[[EmbeddedWatch], Polled]

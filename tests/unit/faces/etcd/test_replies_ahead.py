@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from quorate.client.channel import Channel, ChannelOptions, connect
-from quorate.client.losses import CallLost
-from quorate.client.translate import txn_payload
-from quorate.client.urls import Address
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.faces.etcd.header import Identity
-from quorate.faces.etcd.server import Face, serve_etcd
-from quorate.store import contention
-from quorate.store.contention import Place, leaving
-from quorate.wire.etcd.rpc import (
+from quoracy.client.channel import Channel, ChannelOptions, connect
+from quoracy.client.losses import CallLost
+from quoracy.client.translate import txn_payload
+from quoracy.client.urls import Address
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.server import Face, serve_etcd
+from quoracy.store import contention
+from quoracy.store.contention import Place, leaving
+from quoracy.wire.etcd.rpc import (
     Compare,
     CompareResult,
     CompareTarget,
@@ -34,8 +34,8 @@ from quorate.wire.etcd.rpc import (
     TxnRequest,
     TxnResponse,
 )
-from quorate.wire.grpc import GrpcError, StatusCode
-from quorate.wire.quorate import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
+from quoracy.wire.grpc import GrpcError, StatusCode
+from quoracy.wire.quoracy import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 from tests.support.failing_disk import break_disk
 from tests.support.held_disk import HeldDisk
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from quorate.faces.etcd.methods import Streaming
+from quoracy.faces.etcd.methods import Streaming
 
 from .conftest import Face
 
@@ -21,8 +21,8 @@ PROCEDURES = {
     "v3lockpb.Lock": "Lock Unlock",
     "v3electionpb.Election": "Campaign Proclaim Leader Observe Resign",
     "grpc.health.v1.Health": "Check Watch",
-    "quorate.v1.History": "RevisionAt",  # our own
-    "quorate.v1.Queue": "WaitFirst",
+    "quoracy.v1.History": "RevisionAt",  # our own
+    "quoracy.v1.Queue": "WaitFirst",
 }
 STREAMS = {
     "/etcdserverpb.Watch/Watch": True,

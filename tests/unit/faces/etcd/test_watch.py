@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.faces.etcd.services import etcd_methods
-from quorate.store.api import Store
-from quorate.store.model import Delete, KeyRange, Put, Txn
-from quorate.wire.etcd.kv import EventType
-from quorate.wire.etcd.rpc import (
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.etcd.services import etcd_methods
+from quoracy.store.api import Store
+from quoracy.store.model import Delete, KeyRange, Put, Txn
+from quoracy.wire.etcd.kv import EventType
+from quoracy.wire.etcd.rpc import (
     DeleteRangeRequest,
     FilterType,
     PutRequest,
@@ -22,7 +22,7 @@ from quorate.wire.etcd.rpc import (
     WatchRequest,
     WatchResponse,
 )
-from quorate.wire.grpc import StatusCode
+from quoracy.wire.grpc import StatusCode
 
 from .conftest import IDENTITY, Face, StreamCall
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from quorate.errors import StoreClosed
-from quorate.faces.common.host_guard import is_loopback
-from quorate.faces.http.app import make_app
-from quorate.store.api import Store
-from quorate.store.model import Alarm, Revision, StoreStatus
+from quoracy.errors import StoreClosed
+from quoracy.faces.common.host_guard import is_loopback
+from quoracy.faces.http.app import make_app
+from quoracy.store.api import Store
+from quoracy.store.model import Alarm, Revision, StoreStatus
 from tests.support.cluster_store import open_cluster_store
 from tests.unit.faces.etcd.asgi_client import ask
 

@@ -11,10 +11,10 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
 
-from quorate.clock import Clock
-from quorate.engines.opening import open_embedded
-from quorate.store.api import Store
-from quorate.store.model import LeaseGrant
+from quoracy.clock import Clock
+from quoracy.engines.opening import open_embedded
+from quoracy.store.api import Store
+from quoracy.store.model import LeaseGrant
 from tests.support.cluster_store import ClusterStore
 from tests.support.zookeeper_stores import Relay
 

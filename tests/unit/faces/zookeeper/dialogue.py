@@ -8,13 +8,13 @@ import struct
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, cast
 
-from quorate.clock import Clock
-from quorate.engines.opening import open_embedded
-from quorate.faces.zookeeper.connection import Connection
-from quorate.faces.zookeeper.server import Face, serve_zookeeper
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.store.api import Store
-from quorate.wire.zookeeper.codes import Op
+from quoracy.clock import Clock
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.zookeeper.connection import Connection
+from quoracy.faces.zookeeper.server import Face, serve_zookeeper
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.api import Store
+from quoracy.wire.zookeeper.codes import Op
 from tests.support.zookeeper_frames import connect_frame, create_body, request
 
 __all__ = [

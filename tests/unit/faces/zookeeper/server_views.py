@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from quorate.clock import ManualClock
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.faces.zookeeper.stats import ConnectionStats, ServerStats
-from quorate.faces.zookeeper.view import WatchesView
-from quorate.faces.zookeeper.watches import WatchKind, WatchTable
-from quorate.store.api import Store
-from quorate.store.model import ClusterHealth
-from quorate.wire.zookeeper.codes import Op
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.clock import ManualClock
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.stats import ConnectionStats, ServerStats
+from quoracy.faces.zookeeper.view import WatchesView
+from quoracy.faces.zookeeper.watches import WatchKind, WatchTable
+from quoracy.store.api import Store
+from quoracy.store.model import ClusterHealth
+from quoracy.wire.zookeeper.codes import Op
+from quoracy.wire.zookeeper.requests import Acl
 
 __all__ = ["SESSION", "FixedSession", "FixedTree", "FixedView", "Onlooker", "busy_view"]
 

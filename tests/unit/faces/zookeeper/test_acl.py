@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.faces.zookeeper.acl import (
+from quoracy.faces.zookeeper.acl import (
     OPEN_ACL,
     SUPER,
     Identity,
@@ -25,9 +25,9 @@ from quorate.faces.zookeeper.acl import (
     user_name,
     with_identities,
 )
-from quorate.faces.zookeeper.faults import ZkError
-from quorate.wire.zookeeper.codes import Err, Perm
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.faces.zookeeper.faults import ZkError
+from quoracy.wire.zookeeper.codes import Err, Perm
+from quoracy.wire.zookeeper.requests import Acl
 
 HERE = "127.0.0.1"
 ALICE = Identity("digest", digest_of(b"alice:secret"))

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.faces.common.asgi import AsgiApp
-from quorate.faces.zookeeper.admin import COMMANDS, make_admin_app
-from quorate.faces.zookeeper.version import FULL_VERSION
-from quorate.store.api import Store
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.common.asgi import AsgiApp
+from quoracy.faces.zookeeper.admin import COMMANDS, make_admin_app
+from quoracy.faces.zookeeper.version import FULL_VERSION
+from quoracy.store.api import Store
 from tests.unit.faces.etcd.asgi_client import Answer, ask
 from tests.unit.faces.zookeeper.server_views import SESSION, FixedView, busy_view
 

@@ -9,15 +9,15 @@ import asyncio
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import Indeterminate, Unavailable
-from quorate.faces.zookeeper.layout import session_key
-from quorate.faces.zookeeper.rhythm import CLUSTER, NEAR
-from quorate.faces.zookeeper.server import Face
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.store.model import Txn, TxnResult
-from quorate.wire.zookeeper.codes import Err, Op
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Indeterminate, Unavailable
+from quoracy.faces.zookeeper.layout import session_key
+from quoracy.faces.zookeeper.rhythm import CLUSTER, NEAR
+from quoracy.faces.zookeeper.server import Face
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.model import Txn, TxnResult
+from quoracy.wire.zookeeper.codes import Err, Op
 from tests.support.zookeeper_frames import connect_frame, create_body, get_body, request, set_body, text
 
 from .cell_stores import CellStore, cell_store

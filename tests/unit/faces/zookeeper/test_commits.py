@@ -8,15 +8,15 @@ from functools import partial
 
 import pytest
 
-from quorate.errors import (
+from quoracy.errors import (
     Overloaded,
     Unavailable,
 )
-from quorate.faces.zookeeper.commits import Outcome
-from quorate.faces.zookeeper.replica import Replica
-from quorate.store.model import Txn, TxnResult
-from quorate.wire.zookeeper.codes import Err, Op
-from quorate.wire.zookeeper.requests import (
+from quoracy.faces.zookeeper.commits import Outcome
+from quoracy.faces.zookeeper.replica import Replica
+from quoracy.store.model import Txn, TxnResult
+from quoracy.wire.zookeeper.codes import Err, Op
+from quoracy.wire.zookeeper.requests import (
     Acl,
     Check,
     CloseSession,

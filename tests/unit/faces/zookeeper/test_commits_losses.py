@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.engines.opening import open_embedded
-from quorate.errors import (
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import (
     DataError,
     Indeterminate,
     NoSpace,
@@ -18,14 +18,14 @@ from quorate.errors import (
     TooLarge,
     Unavailable,
 )
-from quorate.faces.zookeeper import commits, layout
-from quorate.faces.zookeeper.commits import Outcome
-from quorate.faces.zookeeper.replica import Replica
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.store.model import Compare, Put, Txn, TxnResult
-from quorate.store.rules import Limits
-from quorate.wire.zookeeper.codes import Err
-from quorate.wire.zookeeper.requests import (
+from quoracy.faces.zookeeper import commits, layout
+from quoracy.faces.zookeeper.commits import Outcome
+from quoracy.faces.zookeeper.replica import Replica
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.model import Compare, Put, Txn, TxnResult
+from quoracy.store.rules import Limits
+from quoracy.wire.zookeeper.codes import Err
+from quoracy.wire.zookeeper.requests import (
     Acl,
     CloseSession,
     Delete,

@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 
-from quorate.faces.zookeeper import connection as module
-from quorate.faces.zookeeper.connection import IDENTITIES_MAX
-from quorate.faces.zookeeper.intake import KEPT_BYTES_MAX
-from quorate.faces.zookeeper.server import Face
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.wire.zookeeper.codes import Err, EventType, Op
+from quoracy.faces.zookeeper import connection as module
+from quoracy.faces.zookeeper.connection import IDENTITIES_MAX
+from quoracy.faces.zookeeper.intake import KEPT_BYTES_MAX
+from quoracy.faces.zookeeper.server import Face
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.wire.zookeeper.codes import Err, EventType, Op
 from tests.support.zookeeper_frames import (
     MULTI_END,
     OPEN,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.acl import OPEN_ACL
-from quorate.faces.zookeeper.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
-from quorate.faces.zookeeper.layout import NodeKind, kids_key, node_key
-from quorate.faces.zookeeper.tree import Node
-from quorate.store.model import Compare, Delete, Put
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.acl import OPEN_ACL
+from quoracy.faces.zookeeper.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
+from quoracy.faces.zookeeper.layout import NodeKind, kids_key, node_key
+from quoracy.faces.zookeeper.tree import Node
+from quoracy.store.model import Compare, Delete, Put
+from quoracy.wire.zookeeper.requests import Acl
 
 _OTHER_ACL = (Acl(1, "world", "anyone"),)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.faces.zookeeper.four_letter import WORDS, answer, is_word
-from quorate.faces.zookeeper.version import FULL_VERSION
-from quorate.store.api import Store
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.zookeeper.four_letter import WORDS, answer, is_word
+from quoracy.faces.zookeeper.version import FULL_VERSION
+from quoracy.store.api import Store
 from tests.unit.faces.zookeeper.server_views import SESSION, FixedSession, FixedView, busy_view
 
 SESSION_HEX = f"0x{SESSION:x}"

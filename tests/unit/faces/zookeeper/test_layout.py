@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.errors import DataError
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.acl import OPEN_ACL, READ_ONLY_ACL
-from quorate.faces.zookeeper.layout import NodeKind
-from quorate.store.model import KeyRange
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.errors import DataError
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.acl import OPEN_ACL, READ_ONLY_ACL
+from quoracy.faces.zookeeper.layout import NodeKind
+from quoracy.store.model import KeyRange
+from quoracy.wire.zookeeper.requests import Acl
 
 _SECRET = (Acl(1, "world", "anyone"), Acl(31, "digest", "ann:hash"))
 
@@ -84,9 +84,9 @@ def test_keys_say_what_they_are_of() -> None:
 
 
 def test_keys_of_others_are_not_among_ours() -> None:
-    for key in (b"quorate/zl", b"quorate/z", b"quorate/zk", b"other"):
+    for key in (b"quoracy/zl", b"quoracy/z", b"quoracy/zk", b"other"):
         assert not layout.EVERYTHING.contains(key)
-    assert KeyRange.prefix(b"quorate/zk/").end == layout.EVERYTHING.end
+    assert KeyRange.prefix(b"quoracy/zk/").end == layout.EVERYTHING.end
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_keys_of_others_are_not_among_ours() -> None:
 @pytest.mark.parametrize("value", [b"", b"\x01", b"\x02" + bytes(100), b"{}", b"\x01" + b"\xc1" * 9])
 def test_what_cannot_be_read_is_refused(decode: object, value: bytes) -> None:
     assert callable(decode)
-    with pytest.raises(DataError, match="newer Quorate, or by hand"):
+    with pytest.raises(DataError, match="newer Quoracy, or by hand"):
         decode(value)
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quorate.faces.zookeeper.faults import ZkError
-from quorate.faces.zookeeper.paths import (
+from quoracy.faces.zookeeper.faults import ZkError
+from quoracy.faces.zookeeper.paths import (
     ROOT,
     is_special,
     is_valid,
@@ -21,7 +21,7 @@ from quorate.faces.zookeeper.paths import (
     parent_of,
     validate_path,
 )
-from quorate.wire.zookeeper.codes import Err
+from quoracy.wire.zookeeper.codes import Err
 
 VALID = [
     b"/",

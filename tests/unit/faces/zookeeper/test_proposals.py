@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.acl import Identity
-from quorate.faces.zookeeper.proposals import DeleteContainer
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.wire.zookeeper.codes import Err, Op
-from quorate.wire.zookeeper.requests import (
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.acl import Identity
+from quoracy.faces.zookeeper.proposals import DeleteContainer
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.wire.zookeeper.codes import Err, Op
+from quoracy.wire.zookeeper.requests import (
     Acl,
     Check,
     Create,

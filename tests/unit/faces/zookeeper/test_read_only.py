@@ -9,14 +9,14 @@ import struct
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.errors import Unavailable
-from quorate.faces.zookeeper.admin import run_command
-from quorate.faces.zookeeper.layout import node_key
-from quorate.faces.zookeeper.server import Face
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.store.model import KeyValue
-from quorate.wire.zookeeper.codes import Err, Op
+from quoracy.clock import ManualClock
+from quoracy.errors import Unavailable
+from quoracy.faces.zookeeper.admin import run_command
+from quoracy.faces.zookeeper.layout import node_key
+from quoracy.faces.zookeeper.server import Face
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.model import KeyValue
+from quoracy.wire.zookeeper.codes import Err, Op
 from tests.support.zookeeper_frames import (
     MULTI_END,
     OPEN,
@@ -84,7 +84,7 @@ async def test_who_asks_with_a_word_is_answered_all_the_same() -> None:
         assert "zk_server_state\tfollower\n" in mntr
         assert "zk_peer_state\tfollowing - broadcast\n" in mntr
         assert "zk_quorum_size\t3\n" in mntr
-        assert "zk_quorate_serving\t1\n" in mntr
+        assert "zk_quoracy_serving\t1\n" in mntr
         assert "zk_synced_followers" not in mntr
         store.set_health(role="leader")
         mntr = await word(face, "mntr")
@@ -98,8 +98,8 @@ async def test_who_asks_with_a_word_is_answered_all_the_same() -> None:
         assert "Mode: read-only\n" in srvr
         mntr = await word(face, "mntr")
         assert "zk_server_state\tread-only\n" in mntr
-        assert "zk_quorate_serving\t0\n" in mntr
-        assert "zk_quorate_stale_ms\t2500\n" in mntr
+        assert "zk_quoracy_serving\t0\n" in mntr
+        assert "zk_quoracy_stale_ms\t2500\n" in mntr
         assert "zk_peer_state" not in mntr
 
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-from quorate.faces.zookeeper import reads as reads_module
-from quorate.faces.zookeeper.acl import OPEN_ACL, SUPER, Identity, digest_of
-from quorate.faces.zookeeper.faults import ZkError
-from quorate.faces.zookeeper.reads import READ_REQUESTS, ReadRequest, Reads
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.faces.zookeeper.watches import WatchTable
-from quorate.wire.zookeeper.codes import AddWatchMode, Err, WatcherType
-from quorate.wire.zookeeper.replies import (
+from quoracy.faces.zookeeper import reads as reads_module
+from quoracy.faces.zookeeper.acl import OPEN_ACL, SUPER, Identity, digest_of
+from quoracy.faces.zookeeper.faults import ZkError
+from quoracy.faces.zookeeper.reads import READ_REQUESTS, ReadRequest, Reads
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.watches import WatchTable
+from quoracy.wire.zookeeper.codes import AddWatchMode, Err, WatcherType
+from quoracy.wire.zookeeper.replies import (
     MULTI_END,
     acl_body,
     children_body,
@@ -27,7 +27,7 @@ from quorate.wire.zookeeper.replies import (
     multi_error,
     whoami_body,
 )
-from quorate.wire.zookeeper.requests import (
+from quoracy.wire.zookeeper.requests import (
     Acl,
     AddWatch,
     CheckWatches,

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quorate.faces.zookeeper.layout import NodeKind
-from quorate.faces.zookeeper.reaper import Reaper, is_due
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.faces.zookeeper.tree import Node
-from quorate.wire.zookeeper.codes import Op
-from quorate.wire.zookeeper.requests import Create, Delete, Multi, SetData
+from quoracy.faces.zookeeper.layout import NodeKind
+from quoracy.faces.zookeeper.reaper import Reaper, is_due
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree import Node
+from quoracy.wire.zookeeper.codes import Op
+from quoracy.wire.zookeeper.requests import Create, Delete, Multi, SetData
 from tests.support.zookeeper_core import Client, Ensemble, assert_idle, create, ensemble
 from tests.support.zookeeper_stores import Relay
 

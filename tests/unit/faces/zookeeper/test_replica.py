@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import Compacted, Overloaded, StoreClosed, Unavailable
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper import replica as replicas
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.faces.zookeeper.watches import WatchKind
-from quorate.store.model import Txn, TxnResult
-from quorate.wire.zookeeper.requests import Delete, Multi, SetData
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Compacted, Overloaded, StoreClosed, Unavailable
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper import replica as replicas
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.store.model import Txn, TxnResult
+from quoracy.wire.zookeeper.requests import Delete, Multi, SetData
 from tests.support.failing_disk import break_disk
 from tests.support.zookeeper_core import (
     Ensemble,

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from quorate.compiled import is_compiled
-from quorate.engines.embedded.engine import EmbeddedStore
-from quorate.engines.opening import open_embedded
-from quorate.faces.zookeeper import server as module
-from quorate.faces.zookeeper.server import Face, serve_zookeeper
-from quorate.store.replies import Reply
-from quorate.wire.zookeeper.codes import XID_AUTH, XID_EVENT, Err, Op
+from quoracy.compiled import is_compiled
+from quoracy.engines.embedded.engine import EmbeddedStore
+from quoracy.engines.opening import open_embedded
+from quoracy.faces.zookeeper import server as module
+from quoracy.faces.zookeeper.server import Face, serve_zookeeper
+from quoracy.store.replies import Reply
+from quoracy.wire.zookeeper.codes import XID_AUTH, XID_EVENT, Err, Op
 from tests.support.held_disk import HeldDisk
 from tests.support.zookeeper_frames import (
     auth_body,

@@ -14,13 +14,13 @@ from typing import Any, Self, cast
 
 import pytest
 
-from quorate.engines.opening import open_embedded
-from quorate.errors import Unavailable
-from quorate.faces.zookeeper import server as module
-from quorate.faces.zookeeper.server import Face, serve_zookeeper
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.store.api import Store
-from quorate.wire.zookeeper.codes import Err, Op
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Unavailable
+from quoracy.faces.zookeeper import server as module
+from quoracy.faces.zookeeper.server import Face, serve_zookeeper
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.api import Store
+from quoracy.wire.zookeeper.codes import Err, Op
 from tests.support.certificates import Authority
 from tests.support.zookeeper_frames import connect_frame, create_body, get_body, request
 
@@ -402,7 +402,7 @@ async def test_who_left_leaves_nothing_to_the_garbage_collector(leaves: str) -> 
             await asyncio.sleep(0)
             gc.collect()
             ours = [
-                type(each).__name__ for each in gc.garbage if type(each).__module__[:7] == "quorate"
+                type(each).__name__ for each in gc.garbage if type(each).__module__[:7] == "quoracy"
             ]
         finally:
             gc.set_debug(0)

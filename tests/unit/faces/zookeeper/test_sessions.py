@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import pytest
 
-from quorate.clock import ManualClock
-from quorate.engines.opening import open_embedded
-from quorate.errors import Indeterminate, LeaseNotFound, NoSpace, Overloaded, QuorateError, Unavailable
-from quorate.faces.zookeeper.layout import session_key
-from quorate.faces.zookeeper.rhythm import NEAR, RENEW_S
-from quorate.faces.zookeeper.settings import ZooKeeperSettings
-from quorate.store.api import Store
-from quorate.wire.zookeeper.codes import Op
+from quoracy.clock import ManualClock
+from quoracy.engines.opening import open_embedded
+from quoracy.errors import Indeterminate, LeaseNotFound, NoSpace, Overloaded, QuoracyError, Unavailable
+from quoracy.faces.zookeeper.layout import session_key
+from quoracy.faces.zookeeper.rhythm import NEAR, RENEW_S
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.api import Store
+from quoracy.wire.zookeeper.codes import Op
 from tests.support.zookeeper_frames import connect_frame, create_body, request
 
 from . import dialogue
@@ -39,7 +39,7 @@ class Troubled:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.calls: Counter[str] = Counter()
-        self.faults: dict[str, QuorateError] = {}
+        self.faults: dict[str, QuoracyError] = {}
         self.answers = asyncio.Event()  # cleared, it does not answer
         self.answers.set()
 
@@ -110,7 +110,7 @@ async def test_read_only_byte_is_echoed_if_it_was_sent(sent: bytes, echoed: byte
         assert (await Client(face).connect(unknown)).read_only == echoed
 
 
-TROUBLE: list[QuorateError] = [
+TROUBLE: list[QuoracyError] = [
     Unavailable("no leader"),
     Overloaded(pending=2, pending_max=1),
     Indeterminate("the answer was lost"),
@@ -120,7 +120,7 @@ TROUBLE: list[QuorateError] = [
 
 @pytest.mark.parametrize("error", TROUBLE, ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("call", ["grant", "put"])
-async def test_session_that_may_not_exist_is_not_handed_out(call: str, error: QuorateError) -> None:
+async def test_session_that_may_not_exist_is_not_handed_out(call: str, error: QuoracyError) -> None:
     async with open_embedded("memory:") as store:
         troubled = Troubled(store)
         async with serving(store=cast(Store, troubled)) as face:
@@ -362,7 +362,7 @@ async def test_client_that_saw_the_future_is_hung_up_on_without_a_word() -> None
 @pytest.mark.parametrize("error", TROUBLE[:3], ids=lambda error: type(error).__name__)
 @pytest.mark.parametrize("call", ["keep_alive", "txn", "range"])
 async def test_trouble_is_no_reason_to_tell_a_client_that_its_session_is_over(
-    call: str, error: QuorateError
+    call: str, error: QuoracyError
 ) -> None:
     async with open_embedded("memory:") as store:
         async with serving(store=store) as elsewhere:

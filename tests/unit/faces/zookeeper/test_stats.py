@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.faces.zookeeper.stats import Latency, ServerStats, java_host
-from quorate.wire.zookeeper.codes import XID_PING, Op
+from quoracy.faces.zookeeper.stats import Latency, ServerStats, java_host
+from quoracy.wire.zookeeper.codes import XID_PING, Op
 
 
 def test_requests_wait_from_their_arrival_to_their_answer() -> None:

@@ -7,15 +7,15 @@ import random
 
 import pytest
 
-from quorate.errors import DataError
-from quorate.faces.zookeeper import layout
-from quorate.faces.zookeeper.commits import Request
-from quorate.faces.zookeeper.layout import NodeKind
-from quorate.faces.zookeeper.tree import Node, Tree, as_int32
-from quorate.store.model import Put, Txn
-from quorate.wire.zookeeper.codes import EventType, Op
-from quorate.wire.zookeeper.replies import data_body
-from quorate.wire.zookeeper.requests import Acl, CloseSession, Delete, Multi, SetAcl, SetData
+from quoracy.errors import DataError
+from quoracy.faces.zookeeper import layout
+from quoracy.faces.zookeeper.commits import Request
+from quoracy.faces.zookeeper.layout import NodeKind
+from quoracy.faces.zookeeper.tree import Node, Tree, as_int32
+from quoracy.store.model import Put, Txn
+from quoracy.wire.zookeeper.codes import EventType, Op
+from quoracy.wire.zookeeper.replies import data_body
+from quoracy.wire.zookeeper.requests import Acl, CloseSession, Delete, Multi, SetAcl, SetData
 from tests.support.zookeeper_core import (
     Ensemble,
     assert_same_tree,
@@ -271,17 +271,17 @@ async def test_an_ephemeral_without_a_session_is_there_until_it_follows() -> Non
 
 async def test_keys_that_are_not_ours_change_nothing() -> None:
     strays = (
-        b"quorate/zk/",
-        b"quorate/zk/n",
-        b"quorate/zk/nope",
-        b"quorate/zk/c",
-        b"quorate/zk/c/nowhere",
-        b"quorate/zk/s/",
-        b"quorate/zk/s/not hexadecimal!",
-        b"quorate/zk/s/00",
-        b"quorate/zk/sessions",
-        b"quorate/zk/total",
-        b"quorate/zk/x",
+        b"quoracy/zk/",
+        b"quoracy/zk/n",
+        b"quoracy/zk/nope",
+        b"quoracy/zk/c",
+        b"quoracy/zk/c/nowhere",
+        b"quoracy/zk/s/",
+        b"quoracy/zk/s/not hexadecimal!",
+        b"quoracy/zk/s/00",
+        b"quoracy/zk/sessions",
+        b"quoracy/zk/total",
+        b"quoracy/zk/x",
     )
     async with ensemble() as it:
         replica = await it.start()

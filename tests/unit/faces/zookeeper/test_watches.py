@@ -9,12 +9,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quorate.faces.zookeeper.acl import OPEN_ACL
-from quorate.faces.zookeeper.paths import ROOT, parent_of
-from quorate.faces.zookeeper.tree import Change
-from quorate.faces.zookeeper.watches import WatchKind, WatchTable
-from quorate.wire.zookeeper.codes import EventType, WatcherType
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.faces.zookeeper.acl import OPEN_ACL
+from quoracy.faces.zookeeper.paths import ROOT, parent_of
+from quoracy.faces.zookeeper.tree import Change
+from quoracy.faces.zookeeper.watches import WatchKind, WatchTable
+from quoracy.wire.zookeeper.codes import EventType, WatcherType
+from quoracy.wire.zookeeper.requests import Acl
 
 from .trees import Garden, Somebody
 

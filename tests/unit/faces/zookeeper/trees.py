@@ -5,11 +5,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from quorate.faces.zookeeper.acl import OPEN_ACL, Identity
-from quorate.faces.zookeeper.paths import ROOT, parent_and_name, parent_of
-from quorate.faces.zookeeper.tree import Change, Node, SessionRecord, Tree
-from quorate.wire.zookeeper.codes import EventType, KeeperState
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.faces.zookeeper.acl import OPEN_ACL, Identity
+from quoracy.faces.zookeeper.paths import ROOT, parent_and_name, parent_of
+from quoracy.faces.zookeeper.tree import Change, Node, SessionRecord, Tree
+from quoracy.wire.zookeeper.codes import EventType, KeeperState
+from quoracy.wire.zookeeper.requests import Acl
 
 
 class Event(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from struct import Struct
 from typing import NamedTuple
 
-from quorate.wire.http2 import (
+from quoracy.wire.http2 import (
     Connection,
     ConnectionEnded,
     ErrorCode,
@@ -15,7 +15,7 @@ from quorate.wire.http2 import (
     StreamReset,
     encode_headers,
 )
-from quorate.wire.http2.codes import PREFACE, FrameType, Setting
+from quoracy.wire.http2.codes import PREFACE, FrameType, Setting
 
 HEAD = Struct(">IBI")
 END_STREAM = ACK = 0x1

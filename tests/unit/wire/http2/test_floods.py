@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from quorate.wire.http2 import (
+from quoracy.wire.http2 import (
     Connection,
     ConnectionEnded,
     ErrorCode,
@@ -15,7 +15,7 @@ from quorate.wire.http2 import (
     Http2Limits,
     encode_headers,
 )
-from quorate.wire.http2.codes import FrameType, Setting
+from quoracy.wire.http2.codes import FrameType, Setting
 from tests.unit.wire.http2.peer import (
     ACK,
     BLOCK,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.wire.http2 import (
+from quoracy.wire.http2 import (
     Connection,
     DataReceived,
     ErrorCode,
@@ -14,7 +14,7 @@ from quorate.wire.http2 import (
     StreamReset,
     encode_headers,
 )
-from quorate.wire.http2.codes import PREFACE, FrameType, Setting
+from quoracy.wire.http2.codes import PREFACE, FrameType, Setting
 from tests.unit.wire.http2.peer import (
     END_HEADERS,
     END_STREAM,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hpack
 import pytest
 
-from quorate.wire.http2 import ErrorCode, Http2Limits, encode_headers
-from quorate.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
+from quoracy.wire.http2 import ErrorCode, Http2Limits, encode_headers
+from quoracy.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
 from tests.unit.wire.http2.peer import REQUEST
 
 BASE = encode_headers(REQUEST)

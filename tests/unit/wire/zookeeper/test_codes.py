@@ -7,7 +7,7 @@ from kazoo.protocol import connection, serialization
 from kazoo.protocol.states import EVENT_TYPE_MAP
 from kazoo.security import Permissions
 
-from quorate.wire.zookeeper.codes import (
+from quoracy.wire.zookeeper.codes import (
     XID_AUTH,
     XID_EVENT,
     XID_PING,

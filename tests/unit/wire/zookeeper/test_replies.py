@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from kazoo.exceptions import EXCEPTIONS, NoNodeError
 from kazoo.protocol import serialization as kazoo
 
-from quorate.wire.zookeeper import replies
-from quorate.wire.zookeeper.codes import Err, EventType, KeeperState, Op
-from quorate.wire.zookeeper.replies import encode_reply
-from quorate.wire.zookeeper.requests import Acl
+from quoracy.wire.zookeeper import replies
+from quoracy.wire.zookeeper.codes import Err, EventType, KeeperState, Op
+from quoracy.wire.zookeeper.replies import encode_reply
+from quoracy.wire.zookeeper.requests import Acl
 
 from .jute_bytes import END, acl_entry, buf, i32, multi_header, vector
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import ACL, Id
 
-from quorate.wire.zookeeper import requests
-from quorate.wire.zookeeper.codes import Op
-from quorate.wire.zookeeper.jute import JuteError
-from quorate.wire.zookeeper.requests import Acl, Request, decode_connect, decode_header, decode_request
+from quoracy.wire.zookeeper import requests
+from quoracy.wire.zookeeper.codes import Op
+from quoracy.wire.zookeeper.jute import JuteError
+from quoracy.wire.zookeeper.requests import Acl, Request, decode_connect, decode_header, decode_request
 
 from .jute_bytes import END, OPEN, buf, i32, i64, multi_header, vector
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.wire.zookeeper import jute
-from quorate.wire.zookeeper.codes import CreateMode, Op
-from quorate.wire.zookeeper.jute import JuteError
-from quorate.wire.zookeeper.requests import (
+from quoracy.wire.zookeeper import jute
+from quoracy.wire.zookeeper.codes import CreateMode, Op
+from quoracy.wire.zookeeper.jute import JuteError
+from quoracy.wire.zookeeper.requests import (
     Acl,
     AddWatch,
     Auth,

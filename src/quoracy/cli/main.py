@@ -1,0 +1,29 @@
+"""The entry point: answers `--version` itself, and leaves everything else to the verbs.
+
+Loading click takes longer than starting Python does; whoever asks for the version need not wait for it,
+and a server need not keep it in memory.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from quoracy import __version__
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """The `quoracy` command."""
+    if sys.argv[1:] == ["--version"]:
+        sys.stdout.write(f"quoracy {__version__}\n")
+        return
+    if sys.argv[1:2] == ["serve"]:
+        from quoracy.cli.serving import serve_plainly
+
+        code = serve_plainly(sys.argv[2:])
+        if code is not None:
+            sys.exit(code)
+    from quoracy.cli.verbs import run
+
+    sys.exit(run())

@@ -1,0 +1,141 @@
+"""Lock: one at a time, first come, first served, with a fencing token for each holder.
+
+    async with quoracy.connect("memory:") as q:
+        async with q.lock("reports/nightly") as held:
+            await write_report(fence=held.token)
+
+What it promises
+    * A holder's token is larger than that of every holder before it.
+    * As long as `held.is_held` says so, the store has not given the lock to anybody else; a process
+      that is stopped between the question and the deed is what the token is for.
+    * Waiters are served in the order in which they joined, whichever process they are in; each watches
+      only the one before it, so that a release wakes one.
+    * It is etcd's lock: `etcdctl lock` and etcd's Lock service wait in the same queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from quoracy.client.contending import Contender, Contest, contenders
+from quoracy.client.ground import Ground
+from quoracy.client.holding import Enterable, Held, Holding
+from quoracy.client.owners import owner_here
+from quoracy.client.session import Session
+from quoracy.store.contention import Place
+
+__all__ = ["Lock"]
+
+
+class Lock(Enterable[Held]):
+    """A lock by name; one object may be shared by many tasks, each acquisition has its own `Held`.
+
+    cancel_on_loss: when the lock is lost inside `async with`, cancel the body and raise `LockLost`.
+        False: only `held.lost` is set, and the block raises at its end.
+    reentrant: whoever holds it (the task; with `quoracy.sync`, the thread) may enter it again.
+    hold_max: give it up as lost after this many seconds, renewed or not.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        name: str,
+        *,
+        cancel_on_loss: bool = True,
+        reentrant: bool = False,
+        hold_max: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self._key = ground.key(name)
+        self._ground = ground
+        self._what = f"the lock {name}"
+        self._cancel_on_loss, self._reentrant, self._hold_max = cancel_on_loss, reentrant, hold_max
+        value = ground.identity.encode()
+        self._contest = Contest(ground, self._key, value, self._held, what=self._what)
+        # What a block acquires with.  Only who may have it already has to look for that first.
+        self._entering: Callable[[], Awaitable[Held]] = self.acquire if reentrant else self._contest.win
+
+    async def acquire(self, *, timeout: float | None = None) -> Held:
+        """Wait for the lock.  Whoever acquires it so releases it: `async with lock.hold()` does both.
+
+        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store could not be asked, and then it
+        is not held.
+        """
+        again = self._again()
+        if again is not None:
+            return again
+        return self._entered(await self._contest.win(timeout=timeout))
+
+    async def try_acquire(self) -> Held | None:
+        """Take the lock if nobody holds it or waits for it; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
+        again = self._again()
+        if again is not None:
+            return again
+        held = await self._contest.try_win()
+        return None if held is None else self._entered(held)
+
+    def hold(self, *, timeout: float | None = None) -> Holding[Held]:
+        """A block in which the lock is held: `async with lock.hold(timeout=5) as held`."""
+        return Holding(lambda: self.acquire(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
+
+    async def contenders(self) -> tuple[Contender, ...]:
+        """Who holds the lock and who waits for it, in order."""
+        return await contenders(self._ground, self._key)
+
+    def _holding(self) -> Holding[Held]:
+        return Holding(self._entering, cancel_on_loss=self._cancel_on_loss)
+
+    def _again(self) -> Held | None:
+        self._ground.check()
+        if not self._reentrant:
+            return None
+        held = self._ground.entered.get((self._key, owner_here()))
+        if not isinstance(held, _Reentrant) or not held.is_held:
+            return None
+        held.depth += 1
+        return held
+
+    def _held(self, session: Session, place: Place) -> Held:
+        """What may be held soon."""
+        ground = self._ground
+        kind = _Reentrant if self._reentrant else Held
+        return kind(
+            ground,
+            session,
+            name=self.name,
+            key=place.key,
+            token=place.token,
+            what=self._what,
+            hold_max_s=self._hold_max,
+            on_gone=ground.free_key,
+            is_won=False,
+        )
+
+    def _entered(self, held: Held) -> Held:
+        if isinstance(held, _Reentrant):
+            held.entered_as = (self._key, owner_here())
+            self._ground.entered[held.entered_as] = held
+        return held
+
+    def __repr__(self) -> str:
+        return f"<Lock {self.name}>"
+
+
+class _Reentrant(Held):
+    """What its owner may acquire again; as many releases end it."""
+
+    depth = 1
+    entered_as: tuple[bytes, object] = (b"", None)
+
+    async def _give_back(self, *, quietly: bool) -> None:
+        if self.depth > 0:
+            self.depth -= 1
+        if self.depth == 0:
+            entered = self._ground.entered
+            if entered.get(self.entered_as) is self:
+                del entered[self.entered_as]
+            await super()._give_back(quietly=quietly)

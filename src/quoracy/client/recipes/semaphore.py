@@ -1,0 +1,435 @@
+"""Semaphore: so much of something at a time, shared by everyone; in order of arrival.
+
+    async with quoracy.connect("memory:") as q:
+        slots = q.semaphore("render-slots", 3)
+        async with slots:                                  # one of three
+            await render(small)
+        async with slots.hold(weight=3) as share:          # all of it
+            await render(large, fence=share.token)
+
+What it promises
+    * What is held together is never more than the size; only a `resize` to less than what is held at
+      that moment leaves more, and then nothing is granted until it fits again.  Nobody is evicted.
+    * Nobody is starved: shares are granted in order of arrival.  While a heavy one waits, a light one
+      that came later waits too, although there would be room for it.
+    * Tokens grow strictly in the order in which shares are granted.
+    * A session that is lost gives its shares back, and its holders know it before.
+    * No herd: one waits for room, each of the others only for the one before it.
+
+How it lies in the store
+    name/holders/<session>-<n>    a share that is held; its create_revision is the token
+    name/size                     the size, as a number
+    name/waiting/<session>-<n>    who waits, oldest first
+
+    Only the oldest of `waiting` may become a holder, in a transaction that compares everything its
+    decision was based on: that it is still the oldest, the size, and that no holder is newer than what
+    it has seen.  (One that left since does no harm.)
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import dataclass
+
+import msgspec
+
+from quoracy.client.attempts import (
+    ASK_AGAIN_S,
+    PAGE,
+    Attempt,
+    in_a_session,
+    newest,
+    read_all,
+    read_rest,
+)
+from quoracy.client.codec import codec_of
+from quoracy.client.ground import Ground, Patience
+from quoracy.client.holding import Enterable, Held, Holding
+from quoracy.client.session import Session
+from quoracy.errors import (
+    Compacted,
+    Indeterminate,
+    InvalidRequest,
+    StoreClosed,
+    TimedOut,
+    Unavailable,
+)
+from quoracy.store.model import (
+    Compare,
+    Delete,
+    KeyRange,
+    KeyValue,
+    Op,
+    Put,
+    Range,
+    RangeResult,
+    SortTarget,
+    Txn,
+    WatchBatch,
+)
+
+__all__ = ["Semaphore", "SemaphoreContender", "Share"]
+
+_log = logging.getLogger(__name__)
+
+# How often a share that is free is snatched away before it is tried for with pauses in between.
+_LOSSES_BEFORE_PAUSE = 3
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class SemaphoreContender:
+    """Somebody who holds a share or waits for one.
+
+    identity: what it calls itself.
+    token: its fencing token; None while it waits.
+    """
+
+    identity: str
+    weight: int
+    token: int | None
+    lease: int
+    key: bytes
+
+    @property
+    def is_holding(self) -> bool:
+        return self.token is not None
+
+
+class Share(Held):
+    """So much of a semaphore, held."""
+
+    def __init__(
+        self, ground: Ground, session: Session, *, name: str, key: bytes, token: int, weight: int
+    ) -> None:
+        super().__init__(ground, session, name=name, key=key, token=token, what=_what(weight, name))
+        self.weight = weight
+
+
+class Semaphore(Enterable[Share]):
+    """A semaphore by name; one object may be shared by many tasks, each acquisition has its own
+    `Share`.
+
+    size: how much may be held at a time.  It is kept in the store: whoever names one first sets it, and
+        whoever names another later gets an `InvalidRequest` when it is first used.  None: whatever
+        it is.
+    cancel_on_loss: when the share is lost inside `async with`, cancel the body and raise `LockLost`.
+        False: only `share.lost` is set, and the block raises at its end.
+    """
+
+    def __init__(
+        self, ground: Ground, name: str, size: int | None = None, *, cancel_on_loss: bool = True
+    ) -> None:
+        super().__init__()
+        if size is not None:
+            _check_positive("the size of the", name, size)
+        self.name = name
+        self._ground, self._size, self._cancel_on_loss = ground, size, cancel_on_loss
+        self._agreed = size is None
+        self._keys = _Keys(ground.key(name))
+
+    # -- acquiring ---------------------------------------------------------------------------
+
+    async def acquire(self, weight: int = 1, *, timeout: float | None = None) -> Share:
+        """Wait for a share.  Whoever acquires it so releases it: `async with slots.hold()` does both.
+
+        Raises `TimedOut`; `InvalidRequest` for more than the size, also if the size shrinks to that
+        while it waits; `Unavailable` or `Indeterminate` if the store could not be asked, and then
+        nothing is held.
+        """
+        patience, what = Patience(self._ground.clock, timeout), _what(weight, self.name)
+        if patience.timeout == 0:
+            share = await self.try_acquire(weight)
+            if share is None:
+                raise TimedOut(what, timeout_s=0)
+            return share
+        _check_positive("the weight for the", self.name, weight)
+
+        async def once(session: Session) -> Share:
+            return await self._acquire(session, weight)
+
+        return await in_a_session(self._ground, patience, once, what=what)
+
+    async def try_acquire(self, weight: int = 1) -> Share | None:
+        """Take a share if there is room and nobody waits; None otherwise, at once.
+
+        Raises `TimedOut` if there is no session at the moment.
+        """
+        _check_positive("the weight for the", self.name, weight)
+
+        async def once(session: Session) -> Share | None:
+            return await self._try(session, weight)
+
+        patience = Patience(self._ground.clock, 0)
+        return await in_a_session(self._ground, patience, once, what=_what(weight, self.name))
+
+    def hold(self, weight: int = 1, *, timeout: float | None = None) -> Holding[Share]:
+        """A block in which a share is held: `async with slots.hold(weight=2, timeout=5) as share`."""
+        return Holding(
+            lambda: self.acquire(weight, timeout=timeout), cancel_on_loss=self._cancel_on_loss
+        )
+
+    def _holding(self) -> Holding[Share]:
+        return self.hold()
+
+    # -- the size, and who has how much of it ------------------------------------------------
+
+    async def size(self) -> int:
+        """How much may be held at a time, now.  Raises `InvalidRequest` if nobody has said so."""
+        return (await self._look()).size
+
+    async def resize(self, size: int) -> None:
+        """Change how much may be held at a time, for everyone.
+
+        More: those who wait are served at once.  Less than what is held: nobody is evicted, and nothing
+        is granted until it fits.  A waiter whose weight is more than the new size gets an
+        `InvalidRequest` when its turn comes.
+        """
+        _check_positive("the size of the", self.name, size)
+        put = Put(self._keys.size, _sizes.encode(size))
+        await self._ground.write(Txn((), (put,)))
+        self._agreed = True
+
+    async def holders(self) -> tuple[SemaphoreContender, ...]:
+        """Who holds a share, in the order in which they were granted."""
+        return tuple(each for each in await self.contenders() if each.is_holding)
+
+    async def contenders(self) -> tuple[SemaphoreContender, ...]:
+        """Who holds a share, then who waits for one, in order."""
+        self._ground.check()
+        _, found = await read_all(self._ground, self._keys.holders, self._keys.waiting)
+        ordered = [sorted(kvs, key=lambda kv: kv.create_revision) for kvs in found]
+        return tuple(_contender(kv, at == 0) for at, kvs in enumerate(ordered) for kv in kvs)
+
+    # -- one attempt -------------------------------------------------------------------------
+
+    async def _acquire(self, session: Session, weight: int) -> Share:
+        """Take a share if there is room and nobody waits; otherwise, or if that was a moment too
+        late, join the queue in the same step.
+        """
+        keys = self._keys
+        view = await self._look(weight)
+        with Attempt(self._ground, session, keys.waiting.start, keys.holders.start) as attempt:
+            waiting, holder = attempt.keys
+            entry = _entries.encode(_Entry(self._ground.identity, weight))
+            joining: tuple[Op, ...] = (Put(waiting, entry, session.id), newest(keys.waiting, limit=2))
+            if view.first_waiting is None and view.room >= weight:
+                taking = (Put(holder, entry, session.id),)
+                result = await attempt.send(Txn((*view.unchanged(keys), keys.nobody), taking, joining))
+                if result.succeeded:
+                    return self._share(session, attempt, result.revision, weight)
+            else:
+                result = await attempt.send(Txn((), joining))
+            found = result.results[-1]
+            assert isinstance(found, RangeResult)
+            joined, last = result.revision, found.kvs[1] if len(found.kvs) > 1 else None
+            await attempt.wait_turn(keys.waiting, token=joined, last=last, revision=joined)
+            token = await self._wait_room(session, attempt, entry, weight, joined)
+            return self._share(session, attempt, token, weight)
+
+    async def _try(self, session: Session, weight: int) -> Share | None:
+        keys, losses = self._keys, 0
+        while True:
+            view = await self._look(weight)
+            if view.first_waiting is not None or view.room < weight:
+                return None
+            with Attempt(self._ground, session, keys.holders.start) as attempt:
+                entry = _entries.encode(_Entry(self._ground.identity, weight))
+                put = Put(attempt.keys[0], entry, session.id)
+                result = await attempt.send(Txn((*view.unchanged(keys), keys.nobody), (put,)))
+                if result.succeeded:
+                    return self._share(session, attempt, result.revision, weight)
+            # Somebody else was quicker; there may be room for us all the same.
+            losses += 1
+            if losses > _LOSSES_BEFORE_PAUSE:
+                await self._ground.clock.sleep(random.uniform(0, _PAUSE_S))
+
+    async def _wait_room(
+        self, session: Session, attempt: Attempt, entry: bytes, weight: int, joined: int
+    ) -> int:
+        """Wait, as the first of those who wait, until there is room, and take it: the token."""
+        waiting, holder = attempt.keys
+        while True:
+            try:
+                view = await self._look(weight)
+                if holder in view.holders:
+                    return view.holders[holder][1]  # an answer was lost, but not what it said
+                if view.first_waiting != waiting:
+                    raise attempt.gone()
+                if not await self._until_room(view, weight):
+                    continue
+                granting = (Delete(waiting), Put(holder, entry, session.id))
+                still = Compare.create_revision(waiting, "=", joined)
+                result = await attempt.send(Txn((*view.unchanged(self._keys), still), granting))
+                if result.succeeded:
+                    return result.revision
+            except StoreClosed:
+                raise
+            except (Unavailable, Indeterminate) as error:
+                # Whether it was granted the next look tells; it cannot be granted twice.
+                _log.info("waiting for %s goes on: %s", self.name, error)
+                await self._ground.clock.sleep(ASK_AGAIN_S)
+
+    async def _until_room(self, view: _View, weight: int) -> bool:
+        """Follow the holders and the size from where they were seen; False: look again."""
+        if view.room >= weight:
+            return True
+        try:
+            async with self._ground.store.watch(self._keys.decisive, after=view.revision) as batches:
+                while view.room < weight:
+                    view.apply(await anext(batches), self._keys)
+                    self._check_fits(weight, view.size)
+        except Compacted:
+            return False
+        return True
+
+    async def _look(self, weight: int = 1) -> _View:
+        """How things stand, all at one revision; the size is set if that is for us to do."""
+        ground, keys = self._ground, self._keys
+        ground.check()
+        reading = Txn(then=(Range(keys.size), keys.first_waiting, Range(keys.holders, limit=PAGE)))
+        while True:
+            result = await ground.store.txn(reading)
+            size, waiting, page = result.results
+            assert isinstance(size, RangeResult)
+            assert isinstance(waiting, RangeResult)
+            assert isinstance(page, RangeResult)
+            if not size.kvs:
+                await self._set_size()
+                continue
+            try:
+                holders = await read_rest(ground, keys.holders, page, at=result.revision)
+            except Compacted:
+                continue  # reading took longer than history is kept
+            view = _View(result.revision, size.kvs[0], holders, waiting.kvs)
+            self._agree(view.size)
+            self._check_fits(weight, view.size)
+            return view
+
+    async def _set_size(self) -> None:
+        """Nobody has said how large it is: we do, unless somebody is quicker."""
+        if self._size is None:
+            raise InvalidRequest(
+                f"the semaphore {self.name} has no size yet. Make it with one, "
+                f'q.semaphore("{self.name}", 3), or resize it, before it is used without.'
+            )
+        put = Put(self._keys.size, _sizes.encode(self._size))
+        await self._ground.write(Txn((Compare.missing(self._keys.size),), (put,)))
+
+    def _agree(self, size: int) -> None:
+        """The first time, the size that was named must be the one in the store; later it may change."""
+        if not self._agreed and self._size != size:
+            raise InvalidRequest(
+                f"the semaphore {self.name} has the size {size}, and it was asked for with "
+                f"{self._size}. Name the same size, or none to take it as it is; resize changes it for "
+                "everyone."
+            )
+        self._agreed = True
+
+    def _check_fits(self, weight: int, size: int) -> None:
+        if weight > size:
+            raise InvalidRequest(
+                f"{_what(weight, self.name)} cannot be granted: its size is {size}. "
+                "Ask for less, or resize it."
+            )
+
+    def _share(self, session: Session, attempt: Attempt, token: int, weight: int) -> Share:
+        attempt.check()
+        key = attempt.keys[-1]
+        return Share(self._ground, session, name=self.name, key=key, token=token, weight=weight)
+
+    def __repr__(self) -> str:
+        return f"<Semaphore {self.name}>"
+
+
+class _Keys:
+    """The keys of one semaphore, and what is asked of them."""
+
+    __slots__ = ("decisive", "first_waiting", "holders", "nobody", "size", "waiting")
+
+    def __init__(self, name: bytes) -> None:
+        self.size = name + b"/size"
+        self.holders = KeyRange.prefix(name + b"/holders/")
+        self.waiting = KeyRange.prefix(name + b"/waiting/")
+        # What decides whether there is room lies together: one watch follows all of it.
+        self.decisive = KeyRange(self.holders.start, self.size + b"\0")
+        self.nobody = Compare.create_revision(self.waiting, "=", 0)
+        self.first_waiting = Range(self.waiting, limit=1, sort_by=SortTarget.CREATE, keys_only=True)
+
+
+class _View:
+    """The size and the holders as they were at one revision, and as they change."""
+
+    __slots__ = ("_held", "_size_revision", "first_waiting", "holders", "revision", "size")
+
+    def __init__(
+        self,
+        revision: int,
+        size: KeyValue,
+        holders: tuple[KeyValue, ...],
+        waiting: tuple[KeyValue, ...],
+    ) -> None:
+        self.revision = revision
+        self.size, self._size_revision = _sizes.decode(size.key, size.value), size.mod_revision
+        self.first_waiting = waiting[0].key if waiting else None
+        self.holders = {kv.key: _weigh(kv) for kv in holders}
+        self._held = sum(weight for weight, _ in self.holders.values())
+
+    @property
+    def room(self) -> int:
+        """How much may be granted; less than nothing after the size was reduced."""
+        return self.size - self._held
+
+    def apply(self, batch: WatchBatch, keys: _Keys) -> None:
+        """Take in what changed.  (A size that is gone: `unchanged` will not hold.)"""
+        self.revision = batch.revision
+        for event in batch.events:
+            kv = event.kv
+            if kv.key == keys.size:
+                if kv.version:
+                    self.size, self._size_revision = _sizes.decode(kv.key, kv.value), kv.mod_revision
+            elif keys.holders.contains(kv.key):
+                weight, _ = self.holders.pop(kv.key, (0, 0))
+                self._held -= weight
+                if kv.version:
+                    self.holders[kv.key] = _weigh(kv)
+                    self._held += self.holders[kv.key][0]
+
+    def unchanged(self, keys: _Keys) -> tuple[Compare, Compare]:
+        """That the size is still that, and that nobody became a holder since."""
+        return (
+            Compare.mod_revision(keys.size, "=", self._size_revision),
+            Compare.create_revision(keys.holders, "<", self.revision + 1),
+        )
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """What the key of a contender says of it."""
+
+    identity: str
+    weight: int
+
+
+_entries = codec_of(_Entry)
+_sizes = codec_of(int)
+
+
+def _weigh(kv: KeyValue) -> tuple[int, int]:
+    """The weight and the token of a holder."""
+    return _entries.decode(kv.key, kv.value).weight, kv.create_revision
+
+
+def _contender(kv: KeyValue, is_holding: bool) -> SemaphoreContender:
+    entry = _entries.decode(kv.key, kv.value)
+    token = kv.create_revision if is_holding else None
+    return SemaphoreContender(entry.identity, entry.weight, token, kv.lease, kv.key)
+
+
+def _check_positive(what: str, name: str, number: int) -> None:
+    if number < 1:
+        raise InvalidRequest(f"{what} semaphore {name} is {number}. Give a whole number, 1 or more.")
+
+
+def _what(weight: int, name: str) -> str:
+    return f"a share of {weight} of the semaphore {name}"

@@ -1,0 +1,1 @@
+"""Engines: each offers one class that satisfies `quoracy.store.Store`."""

@@ -1,0 +1,135 @@
+"""What is asked of many versions of keys at once: their names, their size, their order, the newest.
+
+Not compiled, and that is the point: the interpreter learns where a struct keeps an attribute, compiled
+code looks it up each time (see decision 0011).  A name takes 35 ns here, and took 115 compiled.  Of a
+busy server, cleaning up is a quarter of the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import TypeAlias
+
+from quoracy.store.model import KeyValue
+
+__all__ = [
+    "VersionName",
+    "bytes_of",
+    "in_order",
+    "names_of",
+    "newer_of",
+    "newest_by_key",
+    "old_of",
+    "sorted_out",
+]
+
+_mod_revision = attrgetter("mod_revision")
+
+# A version of a key: its revision, its key, and whether it is a deletion.  No transaction writes a key
+# twice, so no two versions have one name.
+VersionName: TypeAlias = tuple[int, bytes, bool]
+
+
+def names_of(kvs: Iterable[KeyValue]) -> list[VersionName]:
+    return [(kv.mod_revision, kv.key, not kv.version) for kv in kvs]
+
+
+def old_of(kvs: Iterable[KeyValue], revision: int) -> list[KeyValue]:
+    """Those that were written up to a revision."""
+    return [kv for kv in kvs if kv.mod_revision <= revision]
+
+
+def newer_of(kvs: Mapping[bytes, KeyValue], revision: int) -> dict[bytes, KeyValue]:
+    """Those that were written after a revision."""
+    return {key: kv for key, kv in kvs.items() if kv.mod_revision > revision}
+
+
+# Versions that are gone through in one go, at 0.1 us each if they are in the processor's caches.
+_AT_ONCE = 512
+
+
+def sorted_out(
+    kvs: Iterable[KeyValue], revision: int, rest: Callable[[], None] | None = None
+) -> tuple[list[KeyValue], list[KeyValue], list[KeyValue]]:
+    """Those that were written up to a revision and exist, the deletions until then, and the later ones.
+
+    rest: called now and then, for who has many and is not alone.  (A thread is asked to give up the
+    interpreter lock only when another has waited for it for `sys.getswitchinterval()`.)
+    """
+    there: list[KeyValue] = []
+    deletions: list[KeyValue] = []
+    later: list[KeyValue] = []
+    left = iter(kvs)
+    while some := list(islice(left, _AT_ONCE)):
+        for kv in some:
+            if kv.mod_revision > revision:
+                later.append(kv)
+            elif kv.version:
+                there.append(kv)
+            else:
+                deletions.append(kv)
+        if rest is not None:
+            rest()
+    return there, deletions, later
+
+
+def in_order(kvs: Sequence[KeyValue], rest: Callable[[], None]) -> tuple[list[KeyValue], list[int]]:
+    """In the order they were written, as far as revisions tell, and the revision of each.
+
+    rest: as in `sorted_out`.  (Put in order as a whole, 8,000 that nobody had looked at lately kept
+    the interpreter lock for 1 to 1.8 ms, traced.)
+    """
+    revisions: list[int] = []
+    for start in range(0, len(kvs), _AT_ONCE):
+        revisions += map(_mod_revision, kvs[start : start + _AT_ONCE])
+        rest()
+    if not revisions:
+        return [], []
+    first, last = min(revisions), max(revisions)
+    width = (last - first) // (len(kvs) // _AT_ONCE + 1) + 1
+    parts: list[list[KeyValue]] = [[] for _ in range((last - first) // width + 1)]
+    for start in range(0, len(kvs), _AT_ONCE):
+        end = start + _AT_ONCE
+        for kv, revision in zip(kvs[start:end], revisions[start:end], strict=True):
+            parts[(revision - first) // width].append(kv)
+        rest()
+    ordered: list[KeyValue] = []
+    for part in parts:
+        part.sort(key=_mod_revision)
+        ordered += part
+        rest()
+    revisions.sort()
+    return ordered, revisions
+
+
+def bytes_of(kvs: Iterable[KeyValue]) -> int:
+    """Keys and values."""
+    size = 0
+    for kv in kvs:
+        size += len(kv.key) + len(kv.value)
+    return size
+
+
+def newest_by_key(
+    revisions: Iterable[Sequence[KeyValue]], versions_max: int, skip: int = 0
+) -> tuple[dict[bytes, KeyValue], int, int]:
+    """The last version of each key among the first so many; of how many whole revisions these are, and
+    how far into the next one they go.
+
+    skip: so many of the first revision were gone through before.
+    """
+    last: dict[bytes, KeyValue] = {}
+    count, left = 0, versions_max
+    for kvs in revisions:
+        some = kvs[skip : skip + left] if skip or len(kvs) > left else kvs
+        for kv in some:
+            last[kv.key] = kv
+        left -= len(some)
+        if skip + len(some) < len(kvs):
+            return last, count, skip + len(some)
+        count, skip = count + 1, 0
+        if left <= 0:
+            break
+    return last, count, 0

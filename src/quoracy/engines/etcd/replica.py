@@ -1,0 +1,145 @@
+"""What this node knows of the cluster: the state, its watchers, and who waits for which revision.
+
+Told revision by revision, in order; reads and watches see a revision as soon as it was told.  No IO.
+
+Invariants
+    * Revisions are applied whole and in order, each once; one that was applied already is passed over.
+    * Watchers are told of a revision before anybody who waited for it goes on.
+    * Memory for history is bounded: past `KEPT_REVISIONS` or `KEPT_BYTES` the oldest is forgotten here,
+      a piece at each revision.  Who needs older history asks the cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Iterable
+
+from quoracy.engines.embedded.leases import LeaseTable
+from quoracy.engines.embedded.revision_log import Changes
+from quoracy.engines.embedded.state import State
+from quoracy.engines.embedded.watches import WatchHub
+from quoracy.store.model import KeyValue
+from quoracy.store.rules import Limits
+
+__all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Reached", "Replica"]
+
+KEPT_REVISIONS = 10_000
+KEPT_BYTES = 64 * 1024**2
+
+# Forgotten in one go: often enough to hold nobody up, seldom enough that it costs little.
+_TRIM_REVISIONS = 256
+# Versions freed with each revision that comes: many times what one brings, so that it catches up.
+_TRIM_VERSIONS = 2048
+
+
+class Reached:
+    """As much of a future as waiting for a revision needs, for who wants to be called."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        raise NotImplementedError
+
+    def set_result(self, _: None) -> None:
+        raise NotImplementedError
+
+    def set_exception(self, error: BaseException) -> None:
+        raise NotImplementedError
+
+
+class Replica:
+    """The contents of the store as far as this node has been told."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._waiters: list[tuple[int, int, asyncio.Future[None] | Reached]] = []
+        self._order = itertools.count()
+        self.begin([], revision=0)
+
+    def begin(self, kvs: Iterable[KeyValue], *, revision: int) -> None:
+        """Start from what there is at a revision, whatever was known before."""
+        # Leases are the cluster's: of a key's lease only the number is known here.
+        self.state = State(LeaseTable(now=0.0))
+        self.state.adopt(kvs, revision=revision)
+        self.hub = WatchHub(
+            self.state,
+            revision=revision,
+            events_max=self._limits.watch_buffer_events_max,
+            bytes_max=self._limits.watch_buffer_bytes_max,
+        )
+        # The first revision whose changes are known here.
+        self._known_from = revision + 1
+        self._forgotten = 0  # by the cluster, as far as it told
+        self._wake()
+
+    @property
+    def revision(self) -> int:
+        return self.state.revision
+
+    @property
+    def known_from(self) -> int:
+        """The first revision of which the changes are known here."""
+        return max(self._known_from, self.state.compact_revision)
+
+    def apply(self, revision: int, changes: Changes) -> None:
+        """A revision's changes; without any, everything up to it is known to concern others."""
+        state = self.state
+        if revision <= state.revision:
+            return
+        state.apply(revision, changes)
+        self.hub.publish(revision)
+        if self._waiters:
+            self._wake()
+        self._forget_some()
+
+    def compact(self, at: int) -> None:
+        """The cluster forgot what was before; so do we, as soon as we are there."""
+        self._forgotten = max(self._forgotten, at)
+        if self.state.compact_revision < self._forgotten <= self.state.revision:
+            self.state.compact(self._forgotten)
+
+    def reached(self, revision: int) -> asyncio.Future[None] | None:
+        """What to wait for until a revision is here; None if it is."""
+        if revision <= self.state.revision:
+            return None
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiters, (revision, next(self._order), waiter))
+        return waiter
+
+    def when_reached(self, revision: int, reached: Reached) -> None:
+        """Call it when a revision is here, which it is not yet."""
+        heapq.heappush(self._waiters, (revision, next(self._order), reached))
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether anybody waits for a revision that is not here."""
+        while self._waiters and self._waiters[0][2].done():
+            heapq.heappop(self._waiters)
+        return bool(self._waiters)
+
+    def fail_waiters(self, error: BaseException) -> None:
+        waiters, self._waiters = self._waiters, []
+        for _, _, waiter in waiters:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def _wake(self) -> None:
+        waiters, revision = self._waiters, self.state.revision
+        while waiters and waiters[0][0] <= revision:
+            waiter = heapq.heappop(waiters)[2]
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _forget_some(self) -> None:
+        state = self.state
+        if state.compact_revision < self._forgotten <= state.revision:
+            state.compact(self._forgotten)
+        floor = state.revision - KEPT_REVISIONS
+        if floor - state.compact_revision >= _TRIM_REVISIONS:
+            state.compact(floor)
+        elif state.history_bytes > KEPT_BYTES and not state.trim_pending:
+            state.compact((state.compact_revision + state.revision + 1) // 2)
+        if state.trim_pending:
+            state.trim(versions_max=_TRIM_VERSIONS)

@@ -1,0 +1,161 @@
+"""One HTTP request and its response, between a connection and an ASGI application.
+
+HTTP/1.1 (`http1.py`) and HTTP/2 (the etcd face's sessions) differ in how bytes travel; what an
+application may expect of `receive` and `send` is the same, and is here.
+
+Invariants
+    * The request's body is not acknowledged before the application has taken it, and the application
+      waits while the client does not take the response: neither side piles up here.
+    * When the client gives up, the application's task is cancelled.
+    * The wire is told exactly once how it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+from urllib.parse import unquote_to_bytes
+
+from quoracy.faces.common.asgi import AsgiApp, Message, Scope
+
+__all__ = ["Exchange", "Headers", "Wire", "make_scope"]
+
+logger = logging.getLogger(__name__)
+
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+class Wire(Protocol):
+    """What an exchange needs of the connection it is on."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the client takes nothing now; `Exchange.may_send` says when it does again."""
+        ...
+
+    def start_response(self, status: int, headers: Headers) -> None: ...
+
+    def send_body(self, data: bytes, *, more: bool) -> None: ...
+
+    def taken(self, size: int) -> None:
+        """The application has taken so much of the body; `size` is what `received` was told."""
+        ...
+
+    def finished(self, *, started: bool, answered: bool) -> None:
+        """The application is done; not `answered` if it left its response unfinished."""
+        ...
+
+
+class Exchange:
+    """Runs the application on one request, in a task of its own."""
+
+    __slots__ = (
+        "_answered",
+        "_arrived",
+        "_body",
+        "_gone",
+        "_loop",
+        "_read_out",
+        "_received_all",
+        "_started",
+        "_task",
+        "_turn",
+        "_what",
+        "_wire",
+    )
+
+    def __init__(self, wire: Wire, app: AsgiApp, scope: Scope, loop: asyncio.AbstractEventLoop) -> None:
+        self._wire, self._loop = wire, loop
+        self._what = f"{scope['method']} {scope['path']}"
+        self._body: deque[tuple[bytes, int]] = deque()
+        self._arrived = asyncio.Event()
+        self._received_all = self._read_out = False
+        self._started = self._answered = self._gone = False
+        self._turn: asyncio.Future[None] | None = None
+        self._task = loop.create_task(self._run(app, scope))
+
+    # -- from the connection
+
+    @property
+    def received_all(self) -> bool:
+        return self._received_all
+
+    def received(self, data: bytes, size: int) -> None:
+        self._body.append((data, size))
+        self._arrived.set()
+
+    def received_end(self) -> None:
+        self._received_all = True
+        self._arrived.set()
+
+    def may_send(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def cancel(self) -> None:
+        """The client is gone, or the server is going."""
+        self._gone = True
+        self._arrived.set()
+        self._task.cancel()
+
+    # -- from the application
+
+    async def _run(self, app: AsgiApp, scope: Scope) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        except Exception:
+            logger.exception("%s failed", self._what)
+        finally:
+            self._wire.finished(started=self._started, answered=self._answered)
+
+    async def _receive(self) -> Message:
+        while not (self._body or self._gone or self._answered):
+            if self._received_all and not self._read_out:
+                break
+            self._arrived.clear()
+            await self._arrived.wait()
+        if self._gone or self._answered:
+            return {"type": "http.disconnect"}
+        data, size = self._body.popleft() if self._body else (b"", 0)
+        self._wire.taken(size)
+        self._read_out = self._received_all and not self._body
+        return {"type": "http.request", "body": data, "more_body": not self._read_out}
+
+    async def _send(self, message: Message) -> None:
+        if self._answered or self._gone:
+            return
+        if message["type"] == "http.response.start":
+            self._started = True
+            self._wire.start_response(message["status"], message.get("headers", ()))
+            return
+        while self._wire.blocked:
+            self._turn = self._loop.create_future()
+            await self._turn
+        more = message.get("more_body", False)
+        if not more:
+            self._answered = True
+            self._arrived.set()
+        self._wire.send_body(message.get("body", b""), more=more)
+
+
+def make_scope(version: str, method: bytes, scheme: str, target: bytes, headers: Headers) -> Scope:
+    """What ASGI calls a scope, from the parts of a request."""
+    path, _, query = target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": version,
+        "method": method.decode("latin-1"),
+        "scheme": scheme,
+        "path": unquote_to_bytes(path).decode("utf-8", "replace"),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": list(headers),
+        "client": None,
+        "server": None,
+        "state": {},
+    }

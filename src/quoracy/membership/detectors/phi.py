@@ -1,0 +1,275 @@
+"""Phi accrual: how improbable is this silence, for this peer?
+
+A peer that beats every 200 ms and is 900 ms late is suspicious; one that beats every 5 s is not.  The
+detector learns the rhythm of one peer from its last intervals and answers with a level,
+
+    phi = -log10(probability that a heartbeat still comes after a silence as long as this)
+
+so that suspecting at 1 is wrong once in ten such silences, at 2 once in a hundred, at 8 once in 10**8 -
+if intervals follow the model, which they never quite do: see docs/guides/failure-detectors.md.
+Published by Hayashibara, Défago, Yared and Katayama (SRDS 2004); the safeguards are those of Akka, the
+exponential model is that of Cassandra.
+
+Where this goes beyond them
+    * An interval cannot be negative, so the normal curve is cut off at 0.  That makes phi 0 at a
+      heartbeat also where the deviation is large next to the mean.
+    * A peer that changed its rhythm for good is not called interrupted for ever: after several long
+      intervals in a row they are the rhythm.
+
+Invariants
+    * Those of every detector (interface.py).  Phi is finite and accurate for any silence
+      (normal_tail.py).
+    * Memory is bounded by `window_max`, however long the peer lives; a heartbeat costs the same always.
+    * The threshold has no part in what is learnt: one detector can serve several thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from quoracy.errors import InvalidRequest
+from quoracy.membership.detectors.interface import refuse_backwards, silence_s
+from quoracy.membership.detectors.normal_tail import LN_10, phi_of_normal
+from quoracy.membership.detectors.window import INTERVAL_MAX_S, IntervalWindow
+
+__all__ = ["THRESHOLD_MAX", "THRESHOLD_MIN", "PhiDetector", "PhiSettings"]
+
+THRESHOLD_MIN, THRESHOLD_MAX = 1e-6, 1e6
+
+# What is longer than the acceptable pause is an interruption and not learnt from.  The pause may be set
+# to nothing, though, so only what is also longer than so many expected intervals is one.
+_INTERRUPTION_INTERVALS = 4.0
+# So many interruptions without anything between are the rhythm.
+_INTERRUPTIONS_MAX = 8
+
+
+class PhiSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a phi detector judges.
+
+    threshold: suspected from this phi on.
+    first_interval_s: how far apart heartbeats are expected to be until some were seen; the deviation is
+    taken to be a quarter of it.
+    window_max: how many intervals are remembered.
+    deviation_min_s: no rhythm is taken to be steadier than this, or the first late packet after a quiet
+    hour would be a sensation.
+    acceptable_pause_s: added to the mean: silences up to this much longer than usual (a garbage
+    collection, say) are nothing special.
+    distribution: "normal", or "exponential" for heartbeats that come at random, as gossip does.
+
+    >>> PhiSettings(threshold=10.0).window_max
+    200
+    """
+
+    threshold: float = 8.0
+    first_interval_s: float = 1.0
+    window_max: int = 200
+    deviation_min_s: float = 0.1
+    acceptable_pause_s: float = 3.0
+    distribution: Literal["normal", "exponential"] = "normal"
+
+    def __post_init__(self) -> None:
+        for name, least, most in _LIMITS:
+            if not least <= getattr(self, name) <= most:
+                raise InvalidRequest(
+                    f"{name} must be between {least:g} and {most:g}, not {getattr(self, name)}"
+                )
+        if self.distribution not in ("normal", "exponential"):
+            raise InvalidRequest(
+                f"distribution must be 'normal' or 'exponential', not {self.distribution!r}"
+            )
+
+
+_LIMITS = (
+    ("threshold", THRESHOLD_MIN, THRESHOLD_MAX),
+    ("first_interval_s", 1e-6, INTERVAL_MAX_S),
+    ("window_max", 2, 1_000_000),
+    ("deviation_min_s", 1e-6, INTERVAL_MAX_S),
+    ("acceptable_pause_s", 0.0, INTERVAL_MAX_S),
+)
+
+_DEFAULTS = PhiSettings()
+
+
+class PhiDetector:
+    """Suspicion level of one peer, learnt from its heartbeats.
+
+    >>> detector = PhiDetector(PhiSettings(threshold=8.0, acceptable_pause_s=0.0))
+    >>> for second in range(60):
+    ...     detector.heartbeat(float(second))
+    >>> round(detector.phi(60.0), 1), round(detector.phi(60.3), 1), round(detector.phi(60.8), 1)
+    (0.3, 2.9, 15.2)
+    >>> round(detector.suspected_at(), 2)
+    60.56
+    """
+
+    __slots__ = (
+        "_centre_s", "_deviation_s", "_expected_s", "_interruptions", "_last", "_phi_at_once",
+        "_settings", "_suspected_at", "_window",
+    )  # fmt: skip
+
+    def __init__(self, settings: PhiSettings = _DEFAULTS) -> None:
+        self._settings = settings
+        self._window = IntervalWindow(settings.window_max)
+        self._interruptions: list[float] = []
+        self._last: float | None = None
+        self._suspected_at: float | None = None
+        self._expect(settings.first_interval_s)
+
+    @property
+    def threshold(self) -> float:
+        """The phi from which on the peer is suspected."""
+        return self._settings.threshold
+
+    @property
+    def mean_s(self) -> float:
+        """The mean of the intervals in the window."""
+        return self._window.mean_s
+
+    @property
+    def deviation_s(self) -> float:
+        """The deviation phi is computed with: that of the window, or the least allowed."""
+        return self._deviation_s
+
+    @property
+    def heard_at(self) -> float | None:
+        """When the peer was last heard from; None before the first time."""
+        return self._last
+
+    def heartbeat(self, now: float) -> None:
+        """The peer was heard from."""
+        refuse_backwards(self._last, now)
+        if self._last is not None:
+            self._learn(silence_s(self._last, now))
+        self._last = now
+        self._suspected_at = None
+
+    def level(self, now: float) -> float:
+        """Phi: 0 at a heartbeat and before the first."""
+        return self._phi_after(silence_s(self._last, now))
+
+    phi = level
+
+    def is_suspected(self, now: float) -> bool:
+        """Whether phi has reached the threshold."""
+        return self.level(now) >= self._settings.threshold
+
+    def suspected_at(self) -> float | None:
+        """When phi will reach the threshold if nothing arrives; None before the first heartbeat."""
+        if self._suspected_at is None:
+            self._suspected_at = self.reaches_at(self._settings.threshold)
+        return self._suspected_at
+
+    def reaches_at(self, phi: float) -> float | None:
+        """The first moment at which phi is this large, for a caller with a threshold of its own.
+
+        None before the first heartbeat.
+
+        >>> detector = PhiDetector()
+        >>> detector.heartbeat(0.0)
+        >>> moment = detector.reaches_at(5.0)
+        >>> detector.phi(moment) >= 5.0 > detector.phi(moment - 1e-6)
+        True
+        """
+        if not THRESHOLD_MIN <= phi <= THRESHOLD_MAX:
+            raise InvalidRequest(
+                f"phi must be between {THRESHOLD_MIN:g} and {THRESHOLD_MAX:g}, not {phi}"
+            )
+        if self._last is None:
+            return None
+        guess = self._last + self._silence_with(phi)
+        return _first_moment(lambda now: self.level(now) >= phi, guess, not_before=self._last)
+
+    def reset(self) -> None:
+        """The peer was restarted: what is known of its rhythm is the estimate again, and phi is 0."""
+        self._last = None
+        self._suspected_at = None
+        self._expect(self._settings.first_interval_s)
+
+    def _learn(self, interval_s: float) -> None:
+        if interval_s <= max(
+            self._settings.acceptable_pause_s, _INTERRUPTION_INTERVALS * self._expected_s
+        ):
+            self._window.add(interval_s)
+            self._interruptions.clear()
+            self._measure()
+            return
+        self._interruptions.append(min(interval_s, INTERVAL_MAX_S))
+        if len(self._interruptions) == _INTERRUPTIONS_MAX:
+            self._expect(sorted(self._interruptions)[_INTERRUPTIONS_MAX // 2])
+
+    def _expect(self, interval_s: float) -> None:
+        """Begin anew with an estimate.
+
+        With no history the first silence would look infinitely surprising, and every booting peer would
+        be suspected at once.  Two intervals, a quarter below and above, have this mean and deviation.
+        """
+        self._expected_s = interval_s
+        self._interruptions.clear()
+        self._window.clear()
+        self._window.add(0.75 * interval_s)
+        self._window.add(1.25 * interval_s)
+        self._measure()
+
+    def _measure(self) -> None:
+        self._centre_s = self._window.mean_s + self._settings.acceptable_pause_s
+        self._deviation_s = max(self._window.deviation_s, self._settings.deviation_min_s)
+        # What the part of the curve below 0 takes away; phi is counted from there.
+        self._phi_at_once = phi_of_normal(-self._centre_s / self._deviation_s)
+
+    def _phi_after(self, silent_s: float) -> float:
+        if self._settings.distribution == "exponential":
+            late_s = max(0.0, silent_s - self._settings.acceptable_pause_s)
+            return late_s / (self._exponential_mean_s * LN_10)
+        z = (silent_s - self._centre_s) / self._deviation_s
+        return max(0.0, phi_of_normal(z) - self._phi_at_once)
+
+    def _silence_with(self, phi: float) -> float:
+        """After how long a silence phi is this large, but for rounding."""
+        if self._settings.distribution == "exponential":
+            return self._settings.acceptable_pause_s + phi * self._exponential_mean_s * LN_10
+        return self._centre_s + self._deviation_s * _normal_with(phi + self._phi_at_once)
+
+    @property
+    def _exponential_mean_s(self) -> float:
+        # An exponential distribution deviates by its mean: the same floor keeps a burst from making
+        # every pause after it look like death.
+        return max(self._window.mean_s, self._settings.deviation_min_s)
+
+
+def _normal_with(phi: float) -> float:
+    """The z with this phi, by Newton's method.
+
+    P(Z > z) is at most exp(-z²/2) / 2, so the first guess is not below the answer; phi is convex, so
+    the steps lead down to it without passing it.
+    """
+    z = math.sqrt(2.0 * LN_10 * phi)
+    for _ in range(60):
+        reached = phi_of_normal(z)
+        slope = math.exp(reached * LN_10 - 0.5 * z * z) / (math.sqrt(2.0 * math.pi) * LN_10)
+        step = (reached - phi) / slope
+        z -= step
+        if abs(step) <= 1e-15 * max(1.0, abs(z)):
+            break
+    return z
+
+
+def _first_moment(reached: Callable[[float], bool], guess: float, *, not_before: float) -> float:
+    """The smallest float at which `reached` is true, near the guess; it is false at `not_before`.
+
+    A timer that is set a hair too early would find nothing to say, and be set again, and again.
+    """
+    late = early = max(guess, not_before)
+    step = math.ulp(late)
+    if reached(late):
+        while early > not_before and reached(early):
+            late, early, step = early, max(early - step, not_before), 2 * step
+    else:
+        while not reached(late):
+            early, late, step = late, late + step, 2 * step
+    while early < (middle := early + (late - early) / 2) < late:
+        early, late = (early, middle) if reached(middle) else (middle, late)
+    return late

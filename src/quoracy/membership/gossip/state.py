@@ -1,0 +1,171 @@
+"""All that one participant knows, and how it takes in more.
+
+Merging keeps the later of two replicas of an owner, so in which order, how often and from whom deltas
+come makes no difference to where it ends.
+
+Invariants
+    * A replica only becomes later: a higher generation, or a higher version of the same.
+    * Our own replica changes by our writes only; its generation also to stay ahead of rumours of us.
+    * What is forgotten here stays away, until its generation grows or its time is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quoracy.errors import InvalidRequest
+from quoracy.membership.gossip import bounds
+from quoracy.membership.gossip.counting import Counters
+from quoracy.membership.gossip.messages import COUNT_MAX, Delta, Digest
+from quoracy.membership.gossip.model import StateChanged
+from quoracy.membership.gossip.replica import Replica
+from quoracy.membership.gossip.rumours import Rumours
+from quoracy.membership.gossip.settings import GossipSettings
+from quoracy.membership.gossip.table import Table
+
+__all__ = ["State"]
+
+
+class State:
+    """Everyone's replicas with ours among them, and what of it is news.
+
+    >>> state = State("a", generation=1, settings=GossipSettings(), counters=Counters())
+    >>> state.write("colour", b"red", now=0.0)
+    >>> state.merge(Delta("b", 1, 0, 1, 0, []), now=0.0)
+    []
+    >>> sorted(state.table.replicas)
+    ['a', 'b']
+    """
+
+    def __init__(
+        self, name: str, *, generation: int, settings: GossipSettings, counters: Counters
+    ) -> None:
+        self.mine = Replica(name, generation=generation)
+        self.table = Table(owners_max=settings.owners_max, parts_count=settings.buckets)
+        self.rumours = Rumours(hot_max=settings.hot_max)
+        self.participants_count = 1
+        self._settings = settings
+        self._counters = counters
+        self._has_tombstones = False
+
+    @property
+    def needs_cleaning(self) -> bool:
+        return self._has_tombstones or self.table.forgotten_count > 0
+
+    def write(self, key: str, value: bytes | None, now: float) -> None:
+        """Our next version, unless it would say nothing new."""
+        if value is not None:
+            bounds.check_write(self._settings, self.mine, key, value)
+        if self.mine.value(key) != value:
+            before = self.mine.version
+            self.mine.write(key, value, forget_at=now + self._settings.tombstone_s)
+            self._advanced(self.mine, before, now)
+
+    def merge(self, delta: Delta, now: float) -> list[StateChanged] | None:
+        """Become later, if the delta is; None if it begins after what is known here."""
+        if delta.owner == self.mine.owner:
+            return []
+        replica = self.table.get(delta.owner)
+        if replica is None:
+            replica = Replica(delta.owner, generation=delta.generation)
+        generation, version = replica.rank
+        if (delta.generation, delta.upto) <= (generation, version):
+            self._counters.stale += 1
+            return []
+        if not self.may_keep(delta.owner, delta.generation):
+            return []
+        if not replica.is_continued_by(delta):
+            self._counters.gaps += 1
+            return None
+        if not bounds.allows(self._settings, replica, delta):
+            self._counters.refused += 1
+            return []
+        changes = replica.apply(delta, forget_at=now + self._settings.tombstone_s)
+        self._counters.applied += 1
+        self._advanced(replica, version if generation == delta.generation else 0, now)
+        return changes
+
+    def defend(self, claim: Digest, now: float, *, is_gone: bool = False) -> None:
+        """If somebody speaks of us, be later than whatever they know, or have forgotten."""
+        mine = self.mine
+        if claim.owner != mine.owner:
+            return
+        if is_gone:
+            outdated = claim.generation >= mine.generation
+        else:
+            outdated = (claim.generation, claim.version) > mine.rank
+        if outdated and claim.generation < COUNT_MAX - 1:
+            mine.generation = claim.generation + 1
+            self._counters.skips += 1
+        elif mine.version or not claim.generation:
+            return
+        # With nothing written yet in this life, the past one is answered by saying that it is over.
+        mine.version = max(1, mine.version)
+        self._advanced(mine, 0, now)
+
+    def forget(self, owner: str, now: float) -> list[StateChanged]:
+        if owner == self.mine.owner:
+            raise InvalidRequest(f"{owner!r} is ourselves: delete keys instead")
+        replica = self.table.forget(owner, until=now + self._settings.forget_s)
+        if replica is None:
+            return []
+        self.rumours.cool(owner)
+        return [
+            StateChanged(owner, key, None, replica.version, replica.generation)
+            for key, _ in replica.live()
+        ]
+
+    def lacking(self, digests: Iterable[Digest]) -> list[Digest]:
+        """How much is known here of those owners of whom somebody knows more."""
+        found = []
+        for digest in digests:
+            known = self.table.digest(digest.owner)
+            if digest.owner == self.mine.owner:
+                continue
+            if (digest.generation, digest.version) <= (known.generation, known.version):
+                continue
+            if self.may_keep(digest.owner, digest.generation):
+                found.append(known)
+        return found
+
+    def gone(self, digests: Iterable[Digest]) -> list[Digest]:
+        """Those who are spoken of and forgotten here."""
+        return [
+            Digest(digest.owner, self.table.barred_generation(digest.owner), 0)
+            for digest in digests
+            if self.table.is_barred(digest.owner, digest.generation)
+        ]
+
+    def beyond(self, known: Digest) -> Delta | None:
+        """What somebody lacks who knows that much of an owner; None if nothing."""
+        replica = self.table.get(known.owner)
+        if replica is None or (known.generation, known.version) >= replica.rank:
+            return None
+        return replica.delta_after(known.version if known.generation == replica.generation else 0)
+
+    def may_keep(self, owner: str, generation: int) -> bool:
+        if self.table.is_barred(owner, generation):
+            self._counters.revenants += 1
+            return False
+        if self.table.is_full and self.table.get(owner) is None:
+            self._counters.owners_refused += 1
+            return False
+        return True
+
+    def clean(self, now: float) -> None:
+        """Forget old deletions, and end bars."""
+        self._has_tombstones = False
+        for replica in self.table.replicas.values():
+            if replica.tombstones:
+                replica.forget_deletions(now, self._settings.tombstones_max)
+                self._has_tombstones |= bool(replica.tombstones)
+        self.table.let_in_again(now)
+
+    def _advanced(self, replica: Replica, after: int, now: float) -> None:
+        """A replica became later than `after`: hash it anew, and tell others if that is how we are."""
+        replica.forget_deletions(now, self._settings.tombstones_max)
+        self.table.renew(replica)
+        self._has_tombstones |= bool(replica.tombstones)
+        if self._settings.mode.pushes:
+            times = self._settings.pushes_max(self.participants_count)
+            self.rumours.heat(replica.owner, generation=replica.generation, after=after, times=times)

@@ -1,0 +1,108 @@
+"""Who is in the cluster, and what can happen to them: values only.
+
+The life of a member, as any other member sees it:
+
+    (unknown) --> ALIVE <--> SUSPECT --> DEAD --> (forgotten)
+                    |          |           |
+                    +----------+-----> LEFT --> (forgotten)
+
+Within one incarnation it only ever goes to the right; back to ALIVE it comes by a higher incarnation,
+which only the member itself can give.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+from quoracy.membership.machine import Address
+
+__all__ = [
+    "Conflict",
+    "JoinAnswered",
+    "Member",
+    "MemberChange",
+    "MemberChangeKind",
+    "MemberState",
+    "Message",
+    "SwimEvent",
+]
+
+
+class MemberState(enum.IntEnum):
+    """What is believed of a member."""
+
+    ALIVE = 0
+    SUSPECT = 1
+    DEAD = 2  # it failed, as far as anyone can tell
+    LEFT = 3  # it said goodbye
+
+
+class Member(msgspec.Struct, frozen=True, gc=False):
+    """One member as it is known here.
+
+    address: where its packets go.  incarnation: how often it had to say that it is alive, or changed
+    its metadata.  meta: what it says of itself, at most 512 bytes.
+
+    >>> Member("a", "10.0.0.1:7946", 1).state.name
+    'ALIVE'
+    """
+
+    name: str
+    address: Address
+    incarnation: int
+    state: MemberState = MemberState.ALIVE
+    meta: bytes = b""
+
+    @property
+    def is_present(self) -> bool:
+        """Alive, or at least not known to be dead."""
+        return self.state <= MemberState.SUSPECT
+
+
+class MemberChangeKind(enum.Enum):
+    JOINED = "joined"  # new, or back from dead or left
+    SUSPECTED = "suspected"
+    RECOVERED = "recovered"  # was suspected, and said that it is alive
+    DIED = "died"
+    LEFT = "left"
+    UPDATED = "updated"  # other metadata
+    FORGOTTEN = "forgotten"  # dead or gone for so long that nothing is kept of it
+
+
+class MemberChange(msgspec.Struct, frozen=True):
+    """Something changed about another member; `member` is how it is now.
+
+    by: whose word it was, where that is known: an accuser, or ourselves.
+    """
+
+    kind: MemberChangeKind
+    member: Member
+    by: str | None = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """What a member sent to us (`is_broadcast` false) or to everyone."""
+
+    sender: str
+    payload: bytes
+    is_broadcast: bool
+
+
+class Conflict(msgspec.Struct, frozen=True):
+    """Two addresses claim one name; the one that is known is kept."""
+
+    known: Member
+    claimed_by: Address
+
+
+class JoinAnswered(msgspec.Struct, frozen=True):
+    """A seed took us in; `members_count` is how many it knows."""
+
+    seed: Address
+    members_count: int
+
+
+SwimEvent: TypeAlias = MemberChange | Message | Conflict | JoinAnswered

@@ -1,0 +1,244 @@
+"""What goes over the wire around the bytes of a machine: version, channel, cluster, compression, seal.
+
+    byte 0      0xD0 | protocol version (1)
+    byte 1      0x80 compressed | 0x40 encrypted | 0x20 on a stream | channel (0 to 7)
+    bytes 2-5   digest of the cluster's label; zeros without one
+    then        the payload;
+    or, encrypted: nonce (12); under AES-GCM the sender's wall clock in ms (6) and the payload; tag (16)
+
+The header is authenticated together with the full label, so a sealed message works on its own channel,
+in its own cluster and on its own kind of transport only.
+
+Invariants
+    * No I/O and no clock: the wall clock and the source of nonces are passed in.
+    * `unwrap` raises nothing, whatever the bytes are, and never inflates beyond the limit of its kind.
+    * A payload of `packet_payload_max` bytes always fits a datagram, with or without encryption, so
+      that turning encryption on never changes what fits.
+    * With a key ring nothing in the clear is taken; without one nothing encrypted is.
+
+Not promised: that a sealed message was meant for this member (addresses differ with the point of view,
+so they are not part of the seal), nor that two members on different sides of `age_max_s` of clock
+difference understand each other: with a key ring, the wall clocks of a cluster must be kept close.
+Compression happens before encryption, so the length of a message says a little about its contents.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import zlib
+from collections.abc import Callable
+
+import msgspec
+
+from quoracy.errors import InvalidRequest, TooLarge
+from quoracy.membership.runtime.drops import DropReason
+from quoracy.membership.runtime.keyring import NONCE_BYTES, TAG_BYTES, KeyRing
+from quoracy.membership.runtime.replay import ReplayWindow
+
+__all__ = [
+    "CHANNELS_COUNT",
+    "CONTROL_CHANNEL",
+    "DATAGRAM_BYTES_MAX",
+    "LABEL_BYTES_MAX",
+    "OVERHEAD_BYTES",
+    "PROTOCOL_VERSION",
+    "Envelope",
+    "EnvelopeSettings",
+    "Kind",
+    "Opened",
+]
+
+PROTOCOL_VERSION = 1
+CHANNELS_COUNT = 8
+CONTROL_CHANNEL = 7  # what endpoints tell each other; no machine can have it
+LABEL_BYTES_MAX = 64
+
+_MAGIC = 0xD0
+_FIRST_BYTE = _MAGIC | PROTOCOL_VERSION
+_COMPRESSED, _ENCRYPTED, _STREAM, _RESERVED, _CHANNEL = 0x80, 0x40, 0x20, 0x18, 0x07
+_LABEL_DIGEST_BYTES = 4
+_HEADER_BYTES = 2 + _LABEL_DIGEST_BYTES
+_SENT_BYTES = 6
+_SEALED_BYTES_MIN = _HEADER_BYTES + NONCE_BYTES + _SENT_BYTES + TAG_BYTES
+
+# What an envelope adds at the most: with encryption.  (6 bytes without.)
+OVERHEAD_BYTES = _SEALED_BYTES_MIN
+# With the headers of IPv6 and UDP it is 1,448: one Ethernet frame, with some room for a tunnel.
+DATAGRAM_BYTES_MAX = 1_400
+
+
+class Kind(enum.IntEnum):
+    """How it travels.  One cannot be passed off as the other."""
+
+    PACKET = 0
+    STREAM = _STREAM
+
+
+class Opened(msgspec.Struct, frozen=True, gc=False):
+    """What was in an envelope."""
+
+    channel: int
+    payload: bytes
+
+
+class EnvelopeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of envelopes; all members of a cluster should have the same.
+
+    datagram_bytes_max: of a packet as it goes over the network, without the headers of IP and UDP.
+    message_bytes_max: of a payload on a stream.
+    compress_over: payloads longer than this are compressed, if that makes them shorter.
+    age_max_s, nonces_max: see `ReplayWindow`; they matter with a key ring only.
+    """
+
+    datagram_bytes_max: int = DATAGRAM_BYTES_MAX
+    message_bytes_max: int = 16 * 1024 * 1024
+    compress_over: int = 512
+    age_max_s: float = 60.0
+    nonces_max: int = 65_536
+
+    def __post_init__(self) -> None:
+        if not 512 <= self.datagram_bytes_max <= 65_507:
+            raise InvalidRequest(
+                f"datagram_bytes_max must be 512 to 65,507, which is all that UDP carries, "
+                f"not {self.datagram_bytes_max:,}"
+            )
+        if not 1_024 <= self.message_bytes_max <= 2**30:
+            raise InvalidRequest(
+                f"message_bytes_max must be 1,024 to {2**30:,}, not {self.message_bytes_max:,}"
+            )
+
+
+class Envelope:
+    """Wraps and unwraps for one member.
+
+    label: of the cluster, so that two of them on one network do not merge.  It is no secret.
+    entropy: where nonces come from; `os.urandom`.
+
+    >>> envelope = Envelope(label="blue", entropy=bytes)
+    >>> wire = envelope.wrap(b"ping", channel=0, kind=Kind.PACKET, wall_ms=0)
+    >>> envelope.unwrap(wire, kind=Kind.PACKET, wall_ms=0)
+    Opened(channel=0, payload=b'ping')
+    >>> Envelope(label="green", entropy=bytes).unwrap(wire, kind=Kind.PACKET, wall_ms=0).value
+    'wrong label'
+    """
+
+    __slots__ = (
+        "_entropy", "_keyring", "_label", "_label_digest", "_window", "packet_payload_max", "settings",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        entropy: Callable[[int], bytes],
+        label: str = "",
+        keyring: KeyRing | None = None,
+        settings: EnvelopeSettings = EnvelopeSettings(),  # noqa: B008 (frozen)
+    ) -> None:
+        self._label = label.encode()
+        if len(self._label) > LABEL_BYTES_MAX:
+            raise InvalidRequest(
+                f"the label {label!r} has {len(self._label)} bytes; {LABEL_BYTES_MAX} are allowed"
+            )
+        self._label_digest = (
+            hashlib.blake2s(self._label, digest_size=_LABEL_DIGEST_BYTES).digest()
+            if label
+            else bytes(_LABEL_DIGEST_BYTES)
+        )
+        self._keyring = keyring
+        self._entropy = entropy
+        self._window = ReplayWindow(age_max_s=settings.age_max_s, nonces_max=settings.nonces_max)
+        self.settings = settings
+        self.packet_payload_max = settings.datagram_bytes_max - OVERHEAD_BYTES
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether only those who have a key are believed."""
+        return self._keyring is not None
+
+    def wrap(self, payload: bytes, *, channel: int, kind: Kind, wall_ms: int) -> bytes:
+        """As it goes over the wire.  Raises `TooLarge` if the payload is over the limit of its kind."""
+        assert 0 <= channel < CHANNELS_COUNT
+        if len(payload) > (payload_max := self._payload_max(kind)):
+            raise TooLarge(
+                f"the size of a {kind.name.lower()} on channel {channel}",
+                size=len(payload),
+                size_max=payload_max,
+                setting="datagram_bytes_max" if kind is Kind.PACKET else "message_bytes_max",
+            )
+        flags = kind | channel
+        if len(payload) > self.settings.compress_over:
+            smaller = zlib.compress(payload, 1)
+            if len(smaller) < len(payload):
+                payload = smaller
+                flags |= _COMPRESSED
+        if self._keyring is None:
+            return bytes((_FIRST_BYTE, flags)) + self._label_digest + payload
+        header = bytes((_FIRST_BYTE, flags | _ENCRYPTED)) + self._label_digest
+        nonce = self._entropy(NONCE_BYTES)
+        plain = wall_ms.to_bytes(_SENT_BYTES, "big") + payload
+        return header + nonce + self._keyring.encrypt(nonce, plain, header + self._label)
+
+    def unwrap(self, data: bytes, *, kind: Kind, wall_ms: int) -> Opened | DropReason:
+        """What is in it, or why it is not believed."""
+        # The cheapest checks come first: this is what a flood of rubbish meets.
+        if len(data) < _HEADER_BYTES:
+            return DropReason.MALFORMED
+        if data[0] != _FIRST_BYTE:
+            known = data[0] & 0xF0 == _MAGIC
+            return DropReason.WRONG_VERSION if known else DropReason.MALFORMED
+        flags = data[1]
+        if flags & _RESERVED or flags & _STREAM != kind:
+            return DropReason.MALFORMED
+        if data[2:_HEADER_BYTES] != self._label_digest:
+            return DropReason.WRONG_LABEL
+        if len(data) > self._payload_max(kind) + OVERHEAD_BYTES:
+            return DropReason.TOO_BIG
+        if flags & _ENCRYPTED:
+            payload = self._unseal(data, wall_ms)
+            if isinstance(payload, DropReason):
+                return payload
+        elif self._keyring is not None:
+            return DropReason.UNENCRYPTED
+        else:
+            payload = data[_HEADER_BYTES:]
+        if flags & _COMPRESSED:
+            inflated = _inflate(payload, self._payload_max(kind))
+            if isinstance(inflated, DropReason):
+                return inflated
+            payload = inflated
+        elif len(payload) > self._payload_max(kind):
+            return DropReason.TOO_BIG
+        return Opened(flags & _CHANNEL, payload)
+
+    def _unseal(self, data: bytes, wall_ms: int) -> bytes | DropReason:
+        if self._keyring is None:
+            return DropReason.WRONG_KEY
+        if len(data) < _SEALED_BYTES_MIN:
+            return DropReason.MALFORMED
+        nonce = data[_HEADER_BYTES : _HEADER_BYTES + NONCE_BYTES]
+        plain = self._keyring.decrypt(
+            nonce, data[_HEADER_BYTES + NONCE_BYTES :], data[:_HEADER_BYTES] + self._label
+        )
+        if plain is None:
+            return DropReason.WRONG_KEY
+        sent_ms = int.from_bytes(plain[:_SENT_BYTES], "big")
+        refusal = self._window.admit(nonce, sent_ms=sent_ms, now_ms=wall_ms)
+        return plain[_SENT_BYTES:] if refusal is None else refusal
+
+    def _payload_max(self, kind: Kind) -> int:
+        return self.packet_payload_max if kind is Kind.PACKET else self.settings.message_bytes_max
+
+
+def _inflate(data: bytes, size_max: int) -> bytes | DropReason:
+    inflater = zlib.decompressobj()
+    try:
+        # One more than is allowed tells "just fits" from "goes on".
+        payload = inflater.decompress(data, size_max + 1)
+    except zlib.error:
+        return DropReason.MALFORMED
+    if len(payload) > size_max:
+        return DropReason.TOO_BIG
+    if not inflater.eof or inflater.unused_data:
+        return DropReason.MALFORMED
+    return payload

@@ -1,0 +1,228 @@
+"""What happened, for everyone who wants to know: bounded buffers that never lose anything silently.
+
+Every reader has a buffer of its own, so one that is slow holds up nobody and costs a bounded amount of
+memory.  When a buffer is full:
+
+    * `EventStream`: what waited is replaced by one `Snapshot`, which says how much was missed and who
+      is a member at the moment it is read.  A reader that applies changes to a list of its own is
+      right again after it.
+    * `MessageStream`: the oldest message goes; the next one that is read says how many went before it.
+
+Invariants
+    * A stream hears everything from the moment it is made, not from the first time it is read.
+    * Cancelling a read loses nothing.
+    * Streams that nobody holds any more are not fed any more.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Generic, Self, TypeAlias, TypeVar
+from weakref import WeakSet
+
+import msgspec
+
+from quoracy.errors import InvalidRequest
+from quoracy.membership.model import Conflict, MemberChangeKind
+from quoracy.membership.runtime.views import MemberView
+
+__all__ = [
+    "BUFFER_EVENTS_MAX",
+    "Changed",
+    "ClusterEvent",
+    "EventStream",
+    "Feed",
+    "MessageStream",
+    "Received",
+    "Snapshot",
+    "Stream",
+]
+
+BUFFER_EVENTS_MAX = 1_024
+
+T = TypeVar("T")
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """Something changed about another member; `member` is how it is now.
+
+    by: whose word it was, where that is known: an accuser, or this member itself.
+    """
+
+    kind: MemberChangeKind
+    member: MemberView
+    by: str | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Everyone who is present right now, sorted by name; forget what you knew before.
+
+    missed: how many events were not delivered because this reader was too slow; 0 for the one that
+    `current_first` asked for.
+    """
+
+    members: tuple[MemberView, ...]
+    missed: int = 0
+
+
+class Received(msgspec.Struct, frozen=True):
+    """A message from another member, to us alone or (`is_broadcast`) to everyone.
+
+    missed_before: how many messages between the previous one and this were dropped because this reader
+    was too slow.
+    """
+
+    sender: str
+    payload: bytes
+    is_broadcast: bool
+    missed_before: int = 0
+
+
+ClusterEvent: TypeAlias = Changed | Snapshot | Conflict
+
+
+class Stream(abc.ABC, Generic[T]):
+    """An endless iterator over what is put into it; it ends, after what waits, with `end`."""
+
+    def __init__(self, *, buffer_max: int) -> None:
+        if buffer_max < 1:
+            raise InvalidRequest(f"a buffer has room for at least one event, not for {buffer_max}.")
+        self._waiting: deque[T] = deque()
+        self._buffer_max = buffer_max
+        self._missed = 0
+        self._has_ended = False
+        self._changed = asyncio.Event()
+
+    def put(self, item: T) -> None:
+        """Never waits; see the top of this module for what happens to a full buffer."""
+        if self._has_ended:
+            return
+        if len(self._waiting) < self._buffer_max:
+            self._waiting.append(item)
+        else:
+            self._overflow(item)
+        self._changed.set()
+
+    def end(self) -> None:
+        """No more comes; what waits can still be read."""
+        self._has_ended = True
+        self._changed.set()
+
+    async def aclose(self) -> None:
+        """Stop listening.  What waits is dropped."""
+        self._waiting.clear()
+        self._missed = 0
+        self.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        while (item := self._take()) is None:
+            if self._has_ended:
+                raise StopAsyncIteration
+            self._changed.clear()
+            await self._changed.wait()
+        return item
+
+    def _take(self) -> T | None:
+        return self._waiting.popleft() if self._waiting else None
+
+    @abc.abstractmethod
+    def _overflow(self, item: T) -> None:
+        """There is no room for `item`."""
+
+
+class EventStream(Stream[ClusterEvent]):
+    """The changes of a cluster, in the order in which they became known here.
+
+    Use it with `async for`; leave the loop, or the `async with` around it, to stop listening.
+    """
+
+    def __init__(
+        self,
+        members: Callable[[], tuple[MemberView, ...]],
+        *,
+        current_first: bool = False,
+        buffer_max: int = BUFFER_EVENTS_MAX,
+    ) -> None:
+        super().__init__(buffer_max=buffer_max)
+        self._members = members
+        if current_first:
+            self._waiting.append(Snapshot(members()))
+
+    def put(self, item: ClusterEvent) -> None:
+        if self._missed and not self._has_ended:
+            self._missed += 1  # whoever reads the snapshot that is due finds it there
+        else:
+            super().put(item)
+
+    def _overflow(self, item: ClusterEvent) -> None:
+        del item
+        self._missed += len(self._waiting) + 1
+        self._waiting.clear()
+
+    def _take(self) -> ClusterEvent | None:
+        if self._missed:
+            missed, self._missed = self._missed, 0
+            return Snapshot(self._members(), missed)
+        return super()._take()
+
+
+class MessageStream(Stream[Received]):
+    """What other members sent, in the order in which it arrived."""
+
+    def __init__(self, *, buffer_max: int = BUFFER_EVENTS_MAX) -> None:
+        super().__init__(buffer_max=buffer_max)
+
+    def _overflow(self, item: Received) -> None:
+        self._waiting.popleft()
+        self._missed += 1
+        self._waiting.append(item)
+
+    def _take(self) -> Received | None:
+        message = super()._take()
+        if message is None or not self._missed:
+            return message
+        missed, self._missed = self._missed, 0
+        return msgspec.structs.replace(message, missed_before=missed)
+
+
+class Feed(Generic[T]):
+    """Everyone who listens to one kind of thing."""
+
+    def __init__(self) -> None:
+        self._streams: WeakSet[Stream[T]] = WeakSet()
+        self._has_ended = False
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, stream: Stream[T]) -> None:
+        if self._has_ended:
+            stream.end()
+        self._streams.add(stream)
+
+    def put(self, item: T) -> None:
+        for stream in self._streams:
+            stream.put(item)
+
+    def end(self) -> None:
+        self._has_ended = True
+        for stream in self._streams:
+            stream.end()

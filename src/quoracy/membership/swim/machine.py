@@ -1,0 +1,351 @@
+"""The SWIM machine: takes what arrives apart, keeps time, and leaves the decisions to its parts.
+
+    beliefs       who is alive, suspected, dead or gone, by whose word
+    prober        pings, indirect pings, accusations
+    reconciler    joining, comparing whole tables, calling the dead
+    packing       packets with as much news as fits
+
+Invariants
+    * A packet or message is decoded whole before any of it counts.
+    * `next_due` is the earliest of what the parts wait for; gossip is due only while there is news.
+    * What a user shouts is delivered at most once for each of the last `_SHOUTS_MAX` shouts heard; one
+      that is older than all of these when it comes again is delivered again.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+
+from quoracy.errors import InvalidRequest
+from quoracy.membership.machine import Address, Effect
+from quoracy.membership.model import Member, Message
+from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX, SwimSettings
+from quoracy.membership.swim.beliefs import Beliefs
+from quoracy.membership.swim.messages import (
+    ADDRESS_CHARS_MAX,
+    Ack,
+    Alive,
+    Dead,
+    Direct,
+    Join,
+    Nack,
+    Ping,
+    PingRequest,
+    Shout,
+    Suspect,
+    SyncBuckets,
+    SyncRecords,
+    SyncRoot,
+    Welcome,
+    decode_packet,
+    decode_stream,
+    encode,
+)
+from quoracy.membership.swim.outbox import Outbox
+from quoracy.membership.swim.packing import HEAD_BYTES, Packing
+from quoracy.membership.swim.probing import Prober
+from quoracy.membership.swim.reconciling import Reconciler
+from quoracy.membership.swim.statistics import SwimStatistics
+from quoracy.membership.swim.table import MemberTable
+
+__all__ = ["Swim", "SwimStatistics"]
+
+_SHOUTS_MAX = 4_096
+_DEFAULT = SwimSettings()
+
+
+class Swim:
+    """One member of a cluster, without a network.
+
+    members: who is known from the start; a `MemberTable` is copied, which is quick.
+
+    >>> a, b = (Swim(name, f"{name}:1", rng=random.Random(name)) for name in "ab")
+    >>> _ = a.start(0.0), b.start(0.0)
+    >>> asked = b.join(["a:1"], 0.0)
+    >>> answer = a.receive_stream(asked[0].data, "b:1", 0.1)
+    >>> events = b.receive_stream(answer[1].data, "a:1", 0.2)
+    >>> sorted(a.members), sorted(b.members)
+    (['a', 'b'], ['a', 'b'])
+    """
+
+    def __init__(
+        self,
+        name: str,
+        address: Address,
+        *,
+        rng: random.Random,
+        settings: SwimSettings = _DEFAULT,
+        meta: bytes = b"",
+        members: Iterable[Member] | MemberTable = (),
+    ) -> None:
+        _check_name(name)
+        _check_meta(meta)
+        if not 0 < len(address) <= ADDRESS_CHARS_MAX:
+            raise InvalidRequest(f"an address has 1 to {ADDRESS_CHARS_MAX} characters, not {address!r}")
+        self.name, self.address = name, address
+        self.next_due = math.inf
+        self._settings, self._rng = settings, rng
+        self._out = Outbox()
+        self._beliefs = Beliefs(Member(name, address, 1, meta=meta), settings, self._out, members)
+        self._packing = Packing(self._beliefs, settings, self._out)
+        self._prober = Prober(self._beliefs, settings, rng, self._out, self._packing)
+        self._reconciler = Reconciler(self._beliefs, settings, rng, self._out)
+        self._gossiped_at = -math.inf
+        self._shouts_heard: dict[tuple[str, int], None] = {}  # oldest first
+        self._shout_number = rng.getrandbits(40)  # a restart does not repeat its numbers
+        self._pauses_count = 0
+
+    # -- what is known -------------------------------------------------------------------------------
+
+    @property
+    def me(self) -> Member:
+        return self._beliefs.me
+
+    @property
+    def incarnation(self) -> int:
+        return self._beliefs.me.incarnation
+
+    @property
+    def members(self) -> Mapping[str, Member]:
+        """Everyone known, ourselves, the dead and those who left among them; a live view."""
+        return self._beliefs.table.members
+
+    @property
+    def present_count(self) -> int:
+        """How many are alive or suspected, with ourselves."""
+        return self._beliefs.table.present_count
+
+    @property
+    def health(self) -> int:
+        """How much we doubt ourselves: 0 is well, `health_max` is very ill."""
+        return self._beliefs.health.score
+
+    @property
+    def has_left(self) -> bool:
+        """After `leave`: the goodbye went out as often as planned, or there is nobody to hear it."""
+        if not self._beliefs.is_leaving:
+            return False
+        return self.name not in self._beliefs.news or not self._beliefs.others_count
+
+    def rtt_s(self, name: str) -> float | None:
+        """How long a direct answer takes, smoothed; None before the first."""
+        return self._prober.rtt_s(name)
+
+    def statistics(self) -> SwimStatistics:
+        beliefs, prober = self._beliefs, self._prober
+        return SwimStatistics(
+            probes=prober.probes_count,
+            probes_failed=prober.failed_count,
+            streams_only=prober.streams_only_count,
+            suspicions=beliefs.suspicions_count,
+            refutations=beliefs.refutations_count,
+            deaths=beliefs.deaths_count,
+            differences=self._reconciler.differences_count,
+            pauses=self._pauses_count,
+            turned_away=beliefs.turned_away_count,
+            news_dropped=beliefs.news.dropped_count + self._packing.shouts.dropped_count,
+            news_waiting=len(beliefs.news) + len(self._packing.shouts),
+            health=beliefs.health.score,
+        )
+
+    # -- what the owner wants ------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Effect]:
+        """Begin to probe; nobody is told of us before `join`, or before they hear from us."""
+        self._prober.start(now)
+        self._reconciler.start(now)
+        return self._done(now)
+
+    def join(self, seeds: Sequence[Address], now: float) -> list[Effect]:
+        """Exchange all that is known with these; each that answers is told as `JoinAnswered`."""
+        self._check_present()
+        self._beliefs.say_alive()
+        for seed in seeds:
+            if seed != self.address:
+                self._reconciler.join(seed)
+        return self._done(now)
+
+    def leave(self, now: float) -> list[Effect]:
+        """Say goodbye.  Keep the machine going until `has_left`, so that the word gets out."""
+        if not self._beliefs.is_leaving:
+            self._beliefs.say_goodbye()
+            self._prober.stop()
+            self._reconciler.stop()
+        return self._done(now)
+
+    def update_meta(self, meta: bytes, now: float) -> list[Effect]:
+        """Tell everyone other metadata of ours."""
+        _check_meta(meta)
+        self._check_present()
+        if meta != self.me.meta:
+            self._beliefs.say_changed(meta)
+        return self._done(now)
+
+    def send(self, name: str, payload: bytes, now: float) -> list[Effect]:
+        """Send a message to one member: a datagram if it fits, a reliable message if not."""
+        member = self.members.get(name)
+        if member is None or not member.is_present:
+            raise InvalidRequest(f"there is no member {name!r} to send to; see who is in `members`")
+        data = encode(Direct(self.name, payload))
+        if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:
+            self._packing.send(member.address, [data])
+        else:
+            self._out.stream(member.address, data)
+        return self._done(now)
+
+    def broadcast(self, payload: bytes, now: float) -> list[Effect]:
+        """Send a message to everyone, as news: almost all get it, in no order."""
+        self._check_present()
+        shout = Shout(self.name, self._shout_number + 1, payload)
+        data = encode(shout)
+        if len(data) > (room := self._settings.packet_bytes_max - HEAD_BYTES):
+            raise InvalidRequest(
+                f"a broadcast must fit into one packet: {len(payload)} bytes are "
+                f"{len(data) - room} too many; send it to members one by one"
+            )
+        self._shout_number = shout.number
+        self._remember(shout)
+        self._packing.shouts.put(f"{shout.origin}:{shout.number}", data)
+        return self._done(now)
+
+    # -- what happens --------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Effect]:
+        late_s = now - self.next_due
+        if late_s > self._settings.probe_timeout_s and self._settings.minds_pauses:
+            # We were stopped, or starved: answers may be waiting, and nobody's silence was theirs.
+            self._pauses_count += 1
+            self._beliefs.health.note(+1)
+            # Whatever waits to be read is read before anyone's time is over.
+            read_by = now + self._settings.probe_timeout_s
+            self._beliefs.postpone(late_s, read_by)
+            self._prober.postpone(late_s, read_by)
+        self._beliefs.expire(now)
+        self._prober.tick(now)
+        self._reconciler.tick(now)
+        if self._packing.has_news and self._gossip_due <= now:
+            self._gossip(now)
+        self.next_due = now  # all that was overdue is done
+        return self._done(now)
+
+    def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:
+        for message in decode_packet(data):
+            # News first, of which a packet can have a hundred pieces, and by its very type: the classes
+            # of messages have a metaclass, and whether another is an instance of one takes long to ask.
+            if type(message) is Alive:
+                self._beliefs.hear_alive(message, now)
+                continue
+            if type(message) is Suspect:
+                self._beliefs.hear_suspect(message, now)
+                continue
+            match message:
+                case Dead():
+                    self._beliefs.hear_dead(message, now)
+                case Ping():
+                    self._prober.hear_ping(message, sender)
+                case Ack():
+                    self._prober.hear_ack(message, now)
+                case Nack():
+                    self._prober.hear_nack(message, now)
+                case PingRequest():
+                    self._prober.hear_request(message, sender, now)
+                case Direct():
+                    self._out.tell(Message(message.sender, message.payload, is_broadcast=False))
+                case Shout():
+                    self._hear_shout(message)
+        return self._done(now)
+
+    def receive_stream(self, data: bytes, sender: Address, now: float) -> list[Effect]:
+        message = decode_stream(data)
+        match message:
+            case Ping():
+                if message.target == self.name:
+                    self._out.stream(sender, encode(Ack(message.seq)))
+            case Ack():
+                self._prober.hear_ack(message, now, is_stream=True)
+            case Direct():
+                self._out.tell(Message(message.sender, message.payload, is_broadcast=False))
+            case Join():
+                self._reconciler.hear_join(message, sender, now)
+            case Welcome():
+                self._reconciler.hear_welcome(message, sender, now)
+            case SyncRoot():
+                self._reconciler.hear_root(message, sender)
+            case SyncBuckets():
+                self._reconciler.hear_buckets(message, sender)
+            case SyncRecords():
+                self._reconciler.hear_records(message, sender, now)
+        return self._done(now)
+
+    def unreachable(self, to: Address, now: float) -> list[Effect]:
+        self._prober.hear_unreachable(to, now)
+        return self._done(now)
+
+    # -- inside --------------------------------------------------------------------------------------
+
+    @property
+    def _gossip_due(self) -> float:
+        return self._gossiped_at + self._settings.gossip_interval_s
+
+    def _gossip(self, now: float) -> None:
+        self._gossiped_at = now
+        beliefs, rng, fanout = self._beliefs, self._rng, self._settings.gossip_fanout
+        for member in beliefs.table.some(fanout, rng, lambda _: True):
+            if not self._packing.send_news(member.address):
+                break
+        dead = beliefs.recently_dead(now)
+        # Each as often as any other, but only of itself, so that it can object: news that went to the
+        # dead would be missed by the living, in small clusters by all of them.
+        if dead and rng.random() < fanout * len(dead) / (len(dead) + beliefs.others_count):
+            self._packing.send_accusation(rng.choice(dead))
+
+    def _hear_shout(self, shout: Shout) -> None:
+        if shout.origin == self.name or (shout.origin, shout.number) in self._shouts_heard:
+            return
+        self._remember(shout)
+        data = encode(shout)
+        if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:  # else it would wait for ever
+            self._packing.shouts.put(f"{shout.origin}:{shout.number}", data)
+        self._out.tell(Message(shout.origin, shout.payload, is_broadcast=True))
+
+    def _remember(self, shout: Shout) -> None:
+        self._shouts_heard[shout.origin, shout.number] = None
+        if len(self._shouts_heard) > _SHOUTS_MAX:
+            del self._shouts_heard[next(iter(self._shouts_heard))]
+
+    def _check_present(self) -> None:
+        if self._beliefs.is_leaving:
+            raise InvalidRequest(f"{self.name} has left; join again with a new member")
+
+    def _done(self, now: float) -> list[Effect]:
+        """What is to be done, now that all is decided, and when to come again."""
+        beliefs = self._beliefs
+        due = self._prober.due
+        if (sync := self._reconciler.due) < due:
+            due = sync
+        if (suspicion := beliefs.suspicion_due) is not None and suspicion < due:
+            due = suspicion
+        if (forget := beliefs.forget_due) is not None and forget < due:
+            due = forget
+        if self._packing.has_news and beliefs.others_count:
+            due = min(due, max(self._gossip_due, now))
+        # A confirmation can move a deadline into the past: then it is due now, and we are not late.
+        # What was overdue before stays so, or a pause after which packets are read first would go
+        # unnoticed.
+        self.next_due = max(due, min(self.next_due, now))
+        return self._out.take()
+
+
+def _check_name(name: str) -> None:
+    if not 0 < len(name.encode()) <= NAME_BYTES_MAX:
+        raise InvalidRequest(f"a member's name has 1 to {NAME_BYTES_MAX} bytes, not {name!r}")
+
+
+def _check_meta(meta: bytes) -> None:
+    if len(meta) > META_BYTES_MAX:
+        raise InvalidRequest(
+            f"metadata has at most {META_BYTES_MAX} bytes, not {len(meta)}; what is larger or changes "
+            "often belongs into the cluster's state"
+        )

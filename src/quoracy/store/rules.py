@@ -1,0 +1,361 @@
+"""What a request must be before any engine looks at its own state: sizes, shapes, no key written twice.
+
+Pure functions of the request and the limits; state-dependent checks (leases, compaction) are the
+engine's.  The facts are etcd's [server/etcdserver/api/v3rpc/key.go].
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+
+import msgspec
+
+from quoracy.errors import DuplicateKey, InvalidRequest, TooLarge
+from quoracy.store.model import Compare, CompareTarget, Delete, KeyRange, Keys, Op, Put, Range, Txn
+
+__all__ = [
+    "Limits",
+    "as_range",
+    "check_delete",
+    "check_in_full",
+    "check_keys",
+    "check_lease_id",
+    "check_lease_ttl",
+    "check_put",
+    "check_range",
+    "check_txn",
+    "is_plain",
+    "reads_serializably",
+    "request_too_large",
+    "txn_bytes",
+    "writes",
+]
+
+_INT64_MAX = 2**63 - 1
+
+
+class Limits(msgspec.Struct, frozen=True, gc=False):
+    """How large things may get; the defaults are etcd's where etcd has one.
+
+    request_bytes_max: keys and values of one request, added up.
+    key_bytes_max: one key.
+    txn_ops_max: compares, `then` or `otherwise` of a transaction, whichever is longest; what nested
+        transactions have comes on top of the level above them.
+    storage_bytes_max: the quota.  Past it, writes raise `NoSpace` until there is room again.
+    pending_bytes_max: what may wait for the disk.  Past it, puts raise `Overloaded`.
+    lease_ttl_min_s, lease_ttl_max_s: shorter is raised to the minimum, longer is refused.
+    watch_buffer_events_max, watch_buffer_bytes_max: what is kept in memory for a watcher that does not
+        read; past either it is fed from history.
+    """
+
+    request_bytes_max: int = 1_572_864
+    key_bytes_max: int = 65_536
+    txn_ops_max: int = 128
+    storage_bytes_max: int = 2 * 1024**3
+    pending_bytes_max: int = 64 * 1024**2
+    lease_ttl_min_s: float = 2.0
+    lease_ttl_max_s: float = 9_000_000_000.0
+    watch_buffer_events_max: int = 1_000
+    watch_buffer_bytes_max: int = 1024**2
+
+
+def as_range(keys: Keys) -> KeyRange:
+    return keys if isinstance(keys, KeyRange) else KeyRange.exactly(keys)
+
+
+def check_put(op: Put, limits: Limits) -> None:
+    # Types are checked where data enters: text would be taken, written, and not be readable again.
+    key: object = op.key
+    value: object = op.value
+    if not (isinstance(key, bytes) and isinstance(value, bytes)):
+        raise _not_bytes(value if isinstance(key, bytes) else key)
+    key_size = len(op.key)
+    if not key_size:
+        raise InvalidRequest("the key is empty. Give it at least one byte.")
+    if key_size > limits.key_bytes_max:
+        raise TooLarge(
+            "the key's size in bytes",
+            size=key_size,
+            size_max=limits.key_bytes_max,
+            setting="key_bytes_max",
+        )
+    if key_size + len(op.value) > limits.request_bytes_max:
+        raise request_too_large(key_size + len(op.value), limits)
+    if op.ignore_value and op.value:
+        raise InvalidRequest("a put with ignore_value has a value too. Give one or the other.")
+    if op.ignore_lease and op.lease:
+        raise InvalidRequest("a put with ignore_lease names a lease too. Give one or the other.")
+
+
+def check_range(op: Range, limits: Limits) -> None:
+    check_keys(op.keys, limits)
+    if op.limit is not None and op.limit < 1:
+        raise InvalidRequest(f"limit is {op.limit}. Give a positive one, or none for no limit.")
+    if op.at is not None and op.at < 1:
+        raise InvalidRequest(f"at is {op.at}; revisions start at 1. Leave it out for the newest.")
+
+
+def check_delete(op: Delete, limits: Limits) -> None:
+    check_keys(op.keys, limits)
+
+
+def check_txn(txn: Txn, limits: Limits) -> bool:
+    """Refuse what is too large, malformed, or writes a key twice; return whether it `is_plain`."""
+    if is_plain(txn, limits):
+        return True
+    check_in_full(txn, limits)
+    return False
+
+
+def check_in_full(txn: Txn, limits: Limits) -> None:
+    """`check_txn` for any transaction, plain or not."""
+    size = _check_level(txn, limits, limits.txn_ops_max)
+    if size > limits.request_bytes_max:
+        raise request_too_large(size, limits)
+    _written(txn.then)
+    _written(txn.otherwise)
+
+
+def check_lease_ttl(ttl_s: float, limits: Limits) -> float:
+    """The time to live that is granted for the one asked for."""
+    if not ttl_s <= limits.lease_ttl_max_s:  # also catches NaN
+        raise InvalidRequest(
+            f"a time to live of {ttl_s} s is too long; the most is {limits.lease_ttl_max_s:.0f} s."
+        )
+    return max(float(ttl_s), limits.lease_ttl_min_s)
+
+
+def check_lease_id(lease: int) -> None:
+    if not -_INT64_MAX - 1 <= lease <= _INT64_MAX or not lease:
+        raise InvalidRequest(
+            f"lease id {lease} is not possible. Give a 64-bit number other than 0, or none."
+        )
+
+
+def writes(ops: tuple[Op, ...]) -> bool:
+    """Whether carrying these out could change anything."""
+    for op in ops:
+        if isinstance(op, Txn):
+            if writes(op.then) or writes(op.otherwise):
+                return True
+        elif not isinstance(op, Range):
+            return True
+    return False
+
+
+def reads_serializably(txn: Txn) -> bool:
+    """Whether every range in it would do with what a replica has."""
+    return all(
+        reads_serializably(op) if isinstance(op, Txn) else isinstance(op, Range) and op.serializable
+        for op in (*txn.then, *txn.otherwise)
+    ) and bool(txn.then or txn.otherwise)
+
+
+def _check_range_type(keys: object) -> None:
+    if not isinstance(keys, KeyRange):
+        raise _not_bytes(keys)
+    start: object = keys.start
+    end: object = keys.end
+    if not isinstance(start, bytes):
+        raise _not_bytes(start)
+    if not isinstance(end, bytes | None):
+        raise _not_bytes(end)
+
+
+def _not_bytes(given: object) -> InvalidRequest:
+    hint = "Encode it first, as in .encode()." if isinstance(given, str) else "Convert it first."
+    return InvalidRequest(f"keys and values are bytes, not {type(given).__name__}: {given!r}. {hint}")
+
+
+def request_too_large(size: int, limits: Limits) -> TooLarge:
+    return TooLarge(
+        "the request's size in bytes",
+        size=size,
+        size_max=limits.request_bytes_max,
+        setting="request_bytes_max",
+    )
+
+
+def check_keys(keys: Keys, limits: Limits) -> int:
+    """Refuse a key that cannot exist; return the bytes the key or the range takes in a request."""
+    if isinstance(keys, bytes):
+        if not keys:
+            raise InvalidRequest("the key is empty. Give it a byte, or ask for a KeyRange.")
+        size = len(keys)
+    else:
+        _check_range_type(keys)
+        size = _keys_bytes(keys)
+    if size > limits.key_bytes_max:
+        raise TooLarge(
+            "the key's size in bytes",
+            size=size,
+            size_max=limits.key_bytes_max,
+            setting="key_bytes_max",
+        )
+    return size
+
+
+def txn_bytes(txn: Txn) -> int:
+    """What a transaction carries, as `check_txn` counts it; for one whose keys are bytes or ranges."""
+    size = 0
+    for compare in txn.compares:
+        operand = compare.operand
+        size += _keys_bytes(compare.keys) + (len(operand) if isinstance(operand, bytes) else 8)
+    for op in (*txn.then, *txn.otherwise):
+        if isinstance(op, Put):
+            size += len(op.key) + len(op.value)
+        elif isinstance(op, Txn):
+            size += txn_bytes(op)
+        else:
+            size += _keys_bytes(op.keys)
+    return size
+
+
+def _keys_bytes(keys: Keys) -> int:
+    if isinstance(keys, bytes):
+        return len(keys)
+    return max(len(keys.start), len(keys.end or b"") - 1)
+
+
+def is_plain(txn: Txn, limits: Limits) -> bool:
+    """Whether it is right beyond doubt: nothing nested, single keys written, each once in a branch, and
+    whatever is read is read as it is now.
+
+    Most transactions are: this is one pass over them.  It refuses nothing; what is not plain is looked
+    at in full, and gets its error there.
+    """
+    ops_max, key_max = limits.txn_ops_max, limits.key_bytes_max
+    if len(txn.compares) > ops_max or len(txn.then) > ops_max or len(txn.otherwise) > ops_max:
+        return False
+    size = 0
+    for compare in txn.compares:
+        keys_bytes, operand = _plain_keys_bytes(compare.keys, key_max), compare.operand
+        if (compare.target is CompareTarget.VALUE) != (type(operand) is bytes) or not keys_bytes:
+            return False
+        size += keys_bytes + (len(operand) if type(operand) is bytes else 8)
+    for branch in (txn.then, txn.otherwise):
+        if branch:
+            branch_bytes = _plain_branch_bytes(branch, key_max)
+            if not branch_bytes:
+                return False
+            size += branch_bytes
+    return size <= limits.request_bytes_max
+
+
+def _plain_keys_bytes(keys: object, key_max: int) -> int:
+    """What `check_keys` would return, or 0 for what is not certainly right."""
+    if type(keys) is bytes:
+        size = len(keys)
+    elif type(keys) is KeyRange and type(keys.start) is bytes and type(keys.end) is bytes:
+        size = _keys_bytes(keys)
+    else:
+        return 0
+    return size if size <= key_max else 0
+
+
+def _plain_branch_bytes(branch: tuple[Op, ...], key_max: int) -> int:
+    """What the operations of a plain branch carry; 0 if it is not one."""
+    size, written_count, written = 0, 0, set()
+    for op in branch:
+        if type(op) is Put:
+            key: object = op.key
+            value: object = op.value
+            if type(value) is not bytes or op.ignore_value or op.ignore_lease:
+                return 0
+            size += len(value)
+        elif type(op) is Delete:
+            key = op.keys
+        elif type(op) is Range:
+            keys_bytes = _plain_keys_bytes(op.keys, key_max)
+            if not keys_bytes or op.at is not None or (op.limit is not None and op.limit < 1):
+                return 0
+            size += keys_bytes
+            continue
+        else:
+            return 0
+        if type(key) is not bytes or not 0 < len(key) <= key_max:
+            return 0
+        size += len(key)
+        written.add(key)
+        written_count += 1
+    return size if len(written) == written_count else 0
+
+
+def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
+    """Check one level and those below it; return the bytes they carry."""
+    ops_count = max(len(txn.compares), len(txn.then), len(txn.otherwise))
+    if ops_count > ops_max:
+        raise TooLarge(
+            "the transaction's number of operations",
+            size=ops_count + limits.txn_ops_max - ops_max,
+            size_max=limits.txn_ops_max,
+            setting="txn_ops_max",
+        )
+    size = sum(_check_compare(compare, limits) for compare in txn.compares)
+    for op in txn.then + txn.otherwise:
+        match op:
+            case Put():
+                check_put(op, limits)
+                size += len(op.key) + len(op.value)
+            case Delete():
+                size += check_keys(op.keys, limits)
+            case Range():
+                check_range(op, limits)
+                size += check_keys(op.keys, limits)
+            case Txn():
+                size += _check_level(op, limits, ops_max - ops_count)
+    return size
+
+
+def _check_compare(compare: Compare, limits: Limits) -> int:
+    size = check_keys(compare.keys, limits)
+    on_value = compare.target is CompareTarget.VALUE
+    if on_value != isinstance(compare.operand, bytes):
+        kind = "bytes" if on_value else "a number"
+        raise InvalidRequest(
+            f"a compare of {compare.target.value} needs {kind}, not {compare.operand!r}."
+        )
+    return size + (len(compare.operand) if isinstance(compare.operand, bytes) else 8)
+
+
+def _written(ops: tuple[Op, ...]) -> tuple[list[bytes], list[KeyRange]]:
+    """The keys that `ops` put, in order, and the ranges they delete; refuses a key written twice.
+
+    `then` and `otherwise` of one nested transaction may both write a key: only one of them runs.  Costs
+    N log N: nesting lets a small request carry thousands of puts and of deletes.
+
+    Differs from etcd: refused as well are a nested put followed by a *sibling's* nested delete of the
+    same key (etcd refuses only the reverse order) and a put with a delete that has no end (etcd takes
+    that end for a key).  In both a key would change twice in one revision.
+    """
+    written = [_written_by(op) for op in ops]
+    puts = sorted(key for op_puts, _ in written for key in op_puts)
+    for key, next_key in itertools.pairwise(puts):
+        if key == next_key:
+            raise DuplicateKey(key)
+    for op_puts, op_deletes in written:
+        for keys in op_deletes:
+            covered = _within(puts, keys)
+            if len(covered) > len(_within(op_puts, keys)):  # by another operation than this one
+                raise DuplicateKey(next(key for key in covered if key not in op_puts))
+    return puts, [keys for _, op_deletes in written for keys in op_deletes]
+
+
+def _written_by(op: Op) -> tuple[list[bytes], list[KeyRange]]:
+    match op:
+        case Put():
+            return [op.key], []
+        case Delete():
+            return [], [as_range(op.keys)]
+        case Range():
+            return [], []
+        case Txn():
+            then_puts, then_deletes = _written(op.then)
+            otherwise_puts, otherwise_deletes = _written(op.otherwise)
+            return sorted({*then_puts, *otherwise_puts}), then_deletes + otherwise_deletes
+
+
+def _within(ordered: list[bytes], keys: KeyRange) -> list[bytes]:
+    first = bisect_left(ordered, keys.start)
+    return ordered[first : len(ordered) if keys.end is None else bisect_left(ordered, keys.end)]

@@ -1,0 +1,1 @@
+"""The synchronous classes.  Generated: see `quoracy.sync.generate`."""

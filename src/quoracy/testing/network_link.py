@@ -1,0 +1,191 @@
+"""The network between one client and the server: a proxy, and a face of the server of its own.
+
+The proxy does what networks do: it breaks, it swallows.  That a write is carried out and only its
+answer lost, it cannot do by itself, since it does not understand what it carries; the face does that:
+it has the write carried out, then the proxy hangs up instead of answering.
+
+Invariants
+    * Methods with a plain name may be called in any thread but the server's; they return when the fault
+      is in effect.
+    * A link has one port from beginning to end, which no other link of this process has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from quoracy.errors import InvalidRequest
+from quoracy.faces.etcd.methods import Method, Unary
+from quoracy.faces.etcd.server import Face
+from quoracy.testing.clock import PausableClock
+from quoracy.testing.loop_thread import Happened, LoopThread
+from quoracy.testing.proxy import TcpProxy, tcp_proxy
+
+__all__ = ["NetworkLink", "link_at", "network_link"]
+
+_PUT = "/etcdserverpb.KV/Put"
+_DELETE = "/etcdserverpb.KV/DeleteRange"
+_TXN = "/etcdserverpb.KV/Txn"
+
+Revoke = Callable[[int], Awaitable[object]]
+
+_lock = threading.Lock()
+_by_port: dict[int, NetworkLink] = {}
+
+
+def link_at(port: int) -> NetworkLink | None:
+    """The link that has this port, if one has."""
+    with _lock:
+        return _by_port.get(port)
+
+
+class NetworkLink:
+    """A way to the server, that can be broken: give `url` to one client, and break its network alone.
+
+    url: for `quoracy.connect`.
+    address: host and port, for clients of other kinds: `etcdctl --endpoints`, kazoo's `hosts`.
+    clock: what a connection through here takes its time from, so that it can be paused.
+    """
+
+    def __init__(
+        self, thread: LoopThread, proxy: TcpProxy, clock: PausableClock, *, scheme: str, revoke: Revoke
+    ) -> None:
+        self.port = proxy.port
+        self.address = f"127.0.0.1:{proxy.port}"
+        self.url = f"{scheme}://{self.address}"
+        self.clock = clock
+        self._thread, self._proxy, self._revoke = thread, proxy, revoke
+        self._held_by: set[str] = set()
+        self._face: Face | None = None
+        self._answers_to_lose = 0
+
+    # -- faults, from any thread -------------------------------------------------------------
+
+    def partition(self) -> None:
+        """Nothing gets through, either way; nobody is told."""
+        self._thread.call(lambda: self._hold("partition"))
+
+    def heal(self) -> None:
+        """Everything gets through, also what is waiting."""
+        self._thread.call(lambda: self._pass("partition"))
+
+    def pause(self) -> None:
+        """Stop a connection that lives by `clock`, as far as it can be from outside of it."""
+        self.clock.pause()
+        self._thread.call(lambda: self._hold("pause"))
+
+    def resume(self) -> None:
+        """And let it go on."""
+        self._thread.call(lambda: self._pass("pause"))
+        self.clock.resume()
+
+    def disconnect(self) -> None:
+        """Break every connection that goes through here; new ones are taken."""
+        self._thread.call(self._cut)
+
+    def lose_answers(self, count: int) -> None:
+        """The next so many writes of keys are carried out; instead of an answer, the connection
+        breaks.
+        """
+        if self._face is None:
+            raise InvalidRequest(
+                f"answers of {self.url} cannot be lost one by one: only clients of etcd's protocol can "
+                "have that. Use disconnect or partition."
+            )
+        self._answers_to_lose = count
+
+    @property
+    def loses_answers(self) -> bool:
+        """Whether answers are going to be lost."""
+        return self._answers_to_lose > 0
+
+    def expire(self, lease: int) -> Happened:
+        """The server ends this lease, now."""
+
+        async def revoke() -> None:
+            await self._revoke(lease)
+
+        self._thread.call(revoke)
+        return Happened()
+
+    # -- on the loop of the server -----------------------------------------------------------
+
+    async def _hold(self, reason: str) -> None:
+        self._held_by.add(reason)
+        self._proxy.hold_all()
+
+    async def _pass(self, reason: str) -> None:
+        self._held_by.discard(reason)
+        if not self._held_by:
+            self._proxy.pass_all()
+
+    async def _cut(self) -> None:
+        self._proxy.cut()
+
+    def attend(self, face: Face) -> None:
+        """Have the face lose answers when that is wanted."""
+        self._face = face
+        face.methods = self._losing(face.methods.values())
+        face.guarded_methods = self._losing(face.guarded_methods.values())
+
+    def _losing(self, methods: Iterable[Method]) -> dict[str, Method]:
+        return {
+            method.path: self._losing_one(method)
+            if isinstance(method, Unary) and method.path in (_PUT, _DELETE, _TXN)
+            else method
+            for method in methods
+        }
+
+    def _losing_one(self, method: Unary[Any, Any]) -> Method:
+        prompt = method.prompt
+
+        async def handle(request: Any) -> Any:
+            response = await method.handle(request)
+            if self._answers_to_lose > 0 and _writes(request):
+                self._answers_to_lose -= 1
+                self._proxy.cut()
+            return response
+
+        def unless_lost(request: Any, done: Any, ahead: Any = None) -> bool:
+            return self._answers_to_lose == 0 and prompt is not None and prompt(request, done, ahead)
+
+        return dataclasses.replace(method, handle=handle, prompt=prompt and unless_lost, quick=None)
+
+
+def _writes(request: Any) -> bool:
+    """Whether it could change a key; of the three kinds of requests, only a transaction may not."""
+    operations = [*getattr(request, "success", ()), *getattr(request, "failure", ())]
+    if not hasattr(request, "success"):
+        return True
+    return any(
+        each.request_put is not None
+        or each.request_delete_range is not None
+        or (each.request_txn is not None and _writes(each.request_txn))
+        for each in operations
+    )
+
+
+@asynccontextmanager
+async def network_link(
+    thread: LoopThread,
+    target_port: int,
+    clock: PausableClock,
+    *,
+    scheme: str,
+    revoke: Revoke,
+) -> AsyncIterator[tuple[NetworkLink, TcpProxy]]:
+    """A link to a port of the server, on the server's loop."""
+    async with tcp_proxy(target_port) as proxy:
+        link = NetworkLink(thread, proxy, clock, scheme=scheme, revoke=revoke)
+        with _lock:
+            _by_port[link.port] = link
+        try:
+            yield link, proxy
+        finally:
+            with _lock:
+                del _by_port[link.port]
+            clock.resume()

@@ -1,0 +1,83 @@
+"""Elections as a service: package v3electionpb, etcd's v3election.proto."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from quoracy.wire.etcd.kv import KeyValue
+from quoracy.wire.etcd.rpc import ResponseHeader
+from quoracy.wire.protobuf import INT64, Field, Message
+
+__all__ = [
+    "CampaignRequest",
+    "CampaignResponse",
+    "LeaderKey",
+    "LeaderRequest",
+    "LeaderResponse",
+    "ProclaimRequest",
+    "ProclaimResponse",
+    "ResignRequest",
+    "ResignResponse",
+]
+
+
+class CampaignRequest(Message, kw_only=True):
+    """Wait to be the leader of the election `name`, proposing `value`."""
+
+    name: Annotated[bytes, Field(1)] = b""
+    lease: Annotated[int, Field(2, INT64)] = 0
+    value: Annotated[bytes, Field(3)] = b""
+
+
+class CampaignResponse(Message, kw_only=True):
+    """Elected; `leader` proves it from now on."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None
+    leader: Annotated[LeaderKey | None, Field(2)] = None
+
+
+class LeaderKey(Message, kw_only=True):
+    """A claim to leadership: valid while `key` exists as created at `rev`."""
+
+    name: Annotated[bytes, Field(1)] = b""
+    key: Annotated[bytes, Field(2)] = b""
+    rev: Annotated[int, Field(3, INT64)] = 0
+    lease: Annotated[int, Field(4, INT64)] = 0
+
+
+class LeaderRequest(Message, kw_only=True):
+    """Ask who leads, once or for as long as one listens."""
+
+    name: Annotated[bytes, Field(1)] = b""
+
+
+class LeaderResponse(Message, kw_only=True):
+    """The leader's key, with the value it proclaimed."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None
+    kv: Annotated[KeyValue | None, Field(2)] = None
+
+
+class ResignRequest(Message, kw_only=True):
+    """Give leadership up."""
+
+    leader: Annotated[LeaderKey | None, Field(1)] = None
+
+
+class ResignResponse(Message, kw_only=True):
+    """Leadership was given up."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None
+
+
+class ProclaimRequest(Message, kw_only=True):
+    """Change the leader's value without a new election."""
+
+    leader: Annotated[LeaderKey | None, Field(1)] = None
+    value: Annotated[bytes, Field(2)] = b""
+
+
+class ProclaimResponse(Message, kw_only=True):
+    """The new value is there."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None

@@ -1,0 +1,35 @@
+"""The health check every gRPC server offers: package grpc.health.v1."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Annotated
+
+from quoracy.wire.protobuf import Field, Message
+
+__all__ = [
+    "HealthCheckRequest",
+    "HealthCheckResponse",
+    "ServingStatus",
+]
+
+
+class ServingStatus(IntEnum):
+    """Whether a service takes calls; the last is for watching a service nobody knows."""
+
+    UNKNOWN = 0
+    SERVING = 1
+    NOT_SERVING = 2
+    SERVICE_UNKNOWN = 3
+
+
+class HealthCheckRequest(Message, kw_only=True):
+    """Ask about one service, or with an empty name about the server."""
+
+    service: Annotated[str, Field(1)] = ""
+
+
+class HealthCheckResponse(Message, kw_only=True):
+    """Whether it takes calls."""
+
+    status: Annotated[ServingStatus | int, Field(1)] = ServingStatus.UNKNOWN

@@ -1,0 +1,41 @@
+"""Locks as a service: package v3lockpb, etcd's v3lock.proto."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from quoracy.wire.etcd.rpc import ResponseHeader
+from quoracy.wire.protobuf import INT64, Field, Message
+
+__all__ = [
+    "LockRequest",
+    "LockResponse",
+    "UnlockRequest",
+    "UnlockResponse",
+]
+
+
+class LockRequest(Message, kw_only=True):
+    """Wait for the lock `name`, owned by a lease."""
+
+    name: Annotated[bytes, Field(1)] = b""
+    lease: Annotated[int, Field(2, INT64)] = 0
+
+
+class LockResponse(Message, kw_only=True):
+    """The lock is held as long as `key` exists."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None
+    key: Annotated[bytes, Field(2)] = b""
+
+
+class UnlockRequest(Message, kw_only=True):
+    """Give the lock back; `key` is what the lock was answered with."""
+
+    key: Annotated[bytes, Field(1)] = b""
+
+
+class UnlockResponse(Message, kw_only=True):
+    """The lock was given back."""
+
+    header: Annotated[ResponseHeader | None, Field(1)] = None

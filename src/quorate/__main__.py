@@ -1,5 +1,0 @@
-"""`python -m quorate` is the `quorate` command."""
-
-from quorate.cli import main
-
-main()

@@ -1,1 +1,0 @@
-"""Engines: each offers one class that satisfies `quorate.store.Store`."""

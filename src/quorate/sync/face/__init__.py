@@ -1,1 +1,0 @@
-"""The synchronous classes.  Generated: see `quorate.sync.generate`."""
