@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 
 from bench.fan_out import call, connected
 from bench.spending import Cycles, Meter, no_meter
-from quoracy.client.channel import Channel
+from quoracy.remote.dial import Channel
 from quoracy.wire.etcd import lock, rpc
 
 __all__ = ["lock_cycles"]

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from bench.spending import Meter, Told, no_meter
-from quoracy.client.calls import StreamCall
-from quoracy.client.channel import Channel, ChannelOptions, connect
-from quoracy.client.urls import Address
+from quoracy.remote.calls import StreamCall
+from quoracy.remote.dial import Channel, ChannelOptions, connect
+from quoracy.remote.urls import Address
 from quoracy.wire.etcd import rpc
 
 __all__ = ["call", "connected", "fan_out", "fan_out_s"]

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from bench.load import closed_loop, fill
 from bench.results import Section, Table, count, duration
 from bench.rounds import Contestant, Settings, alternate, run
-from quoracy.engines.embedded.leases import STALL_S, LeaseTable
 from quoracy.engines.embedded.maintenance import LEASES_PER_TURN
+from quoracy.engines.embedded.memory.leases import STALL_S, LeaseTable
 from quoracy.engines.opening import open_embedded
 from quoracy.store.api import Store
 from quoracy.store.model import LeaseId

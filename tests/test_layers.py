@@ -10,15 +10,6 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "quoracy"
 
-# What the engines have in common: the state in memory, and watches on it.
-IN_MEMORY = (
-    "engines.embedded.revision_log",
-    "engines.embedded.state",
-    "engines.embedded.leases",
-    "engines.embedded.watches",
-    "engines.embedded.streams",
-)
-
 # Part -> the parts it may import, besides itself.  The longest name that fits a module counts.
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "errors": (),
@@ -31,28 +22,34 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "store.api": ("store.model", "store.following", "store.replies", "errors"),
     "store": ("errors", "native"),
     "engines.embedded": ("store", "errors", "clock", "directories", "native"),
-    # What it holds in memory is the embedded engine's; how it speaks to etcd is the client's.
-    "engines.etcd": ("store", "errors", "wire", "clock", "client", *IN_MEMORY),
-    "engines.crosscheck": ("store", "errors"),
+    # What it holds in memory is the embedded engine's; how it speaks to etcd is `remote`'s.
+    "engines.etcd": (
+        "store",
+        "errors",
+        "wire",
+        "clock",
+        "remote",
+        "engines.embedded.memory",
+        "engines.embedded.watching",
+    ),
     "engines": ("store", "errors", "clock"),
     "wire": ("errors", "native"),
     "faces": (),
     "faces.common": (),
     "faces.zookeeper": ("store", "errors", "wire", "clock", "native", "faces.common"),
     "faces.etcd": ("store", "errors", "wire", "clock", "faces.common"),
-    "faces.consul": ("store", "errors", "discovery", "clock"),
-    "faces.dns": ("store", "errors", "discovery", "clock"),
     "faces.http": ("store", "errors", "faces.common"),
     # Blocks that can be ended from outside; asyncio and nothing else.
     "blocks": (),
-    "client": ("store", "errors", "wire", "clock", "blocks"),
-    "discovery": ("client", "errors"),
+    "remote": ("store", "errors", "wire", "clock"),
+    "client": ("store", "remote", "errors", "clock", "blocks"),
     "membership": ("errors", "clock"),
     "fencing": ("errors", "directories"),
     "redlock": ("errors", "clock", "blocks"),
     "testing": (
         "server",
         "client",
+        "remote",
         "errors",
         "store",
         "clock",
@@ -61,7 +58,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "connecting",
         "sync",
     ),
-    "console": (),
     "server": (
         "store",
         "errors",
@@ -70,19 +66,27 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "engines",
         "wire",
         "faces",
-        "client",
-        "discovery",
+        "remote",
         "membership",
-        "console",
     ),
     # Verbs speak the Store contract to whatever a URL names, so they need its values and the way in.
-    "cli": ("client", "server", "opening", "membership", "store", "errors", "clock", "__init__"),
+    "cli": (
+        "client",
+        "remote",
+        "server",
+        "opening",
+        "membership",
+        "store",
+        "errors",
+        "clock",
+        "__init__",
+    ),
     "__main__": ("cli",),
-    "opening": ("engines", "client", "store", "errors", "clock"),
-    "connecting": ("opening", "client", "store", "errors", "clock"),
+    "opening": ("engines", "remote", "store", "errors", "clock"),
+    "connecting": ("opening", "client", "remote", "store", "errors", "clock"),
     # The synchronous face of the client: the same things, from any thread.
-    "sync": ("connecting", "client", "store", "errors", "clock"),
-    "public": ("store", "errors", "engines", "opening", "connecting", "client"),
+    "sync": ("connecting", "client", "remote", "store", "errors", "clock"),
+    "public": ("store", "errors", "engines", "opening", "connecting", "client", "remote"),
     # What is not in `public` is a module of its own: quoracy.sync, quoracy.fencing and so on.
     "__init__": ("public", "sync", "fencing", "membership", "redlock", "testing", "compiled"),
     # Which form of a module is imported: it knows their names, and imports none.
@@ -94,21 +98,13 @@ PURE = (
     "errors",
     "store",
     "wire",
-    "engines.embedded.state",
-    "engines.embedded.leases",
-    "engines.embedded.watches",
-    "engines.embedded.range_index",
-    "engines.embedded.matching",
-    "engines.embedded.pasts",
-    "engines.embedded.records",
+    "engines.embedded.memory",
     "engines.embedded.retention",
-    "engines.embedded.revision_log",
-    "engines.embedded.shared_rows",
-    "engines.embedded.timekeeper",
-    "engines.embedded.timeline",
-    "engines.embedded.versions",
+    "engines.embedded.watching.hub",
+    "engines.embedded.watching.range_index",
+    "engines.embedded.disk.shared_rows",
     "faces.http.health",
-    "faces.etcd.json_codec",
+    "faces.etcd.serving.json_codec",
     "redlock.quorum",
     "membership.machine",
     "membership.decoding",

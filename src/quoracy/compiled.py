@@ -22,7 +22,7 @@ from types import ModuleType
 
 __all__ = ["is_compiled", "use_source"]
 
-_EXAMPLE = "quoracy.engines.embedded.state"  # they are compiled together, or not at all
+_EXAMPLE = "quoracy.engines.embedded.memory.state"  # they are compiled together, or not at all
 
 
 def is_compiled() -> bool:

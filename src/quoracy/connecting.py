@@ -16,7 +16,7 @@ from quoracy.opening import open_store
 from quoracy.store.api import Store
 
 if TYPE_CHECKING:
-    from quoracy.client.urls import TlsOptions
+    from quoracy.remote.urls import TlsOptions
 
 __all__ = ["CLOSE_S", "connect"]
 

@@ -16,9 +16,9 @@ from quoracy.errors import InvalidRequest
 from quoracy.store.api import Store
 
 if TYPE_CHECKING:
-    from quoracy.client.urls import TlsOptions
     from quoracy.clock import Clock
     from quoracy.engines.embedded.retention import Retention
+    from quoracy.remote.urls import TlsOptions
     from quoracy.store.rules import Limits
 
 __all__ = ["open_store"]
@@ -62,8 +62,8 @@ async def open_store(
         async with open_embedded(url, limits=limits, retention=retention, clock=clock) as store:
             yield store
     elif scheme in _REMOTE:
-        from quoracy.client.remote import open_remote
-        from quoracy.client.urls import parse_url
+        from quoracy.remote.store import open_remote
+        from quoracy.remote.urls import parse_url
 
         _refuse(url, "a server, which has its own", retention=retention)
         target = parse_url(url)

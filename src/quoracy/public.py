@@ -1,9 +1,9 @@
 """Everything `import quoracy` offers, in one place; `quoracy` itself loads it when it is first used."""
 
 from quoracy.client.connection import Connection
-from quoracy.client.contending import Contender
-from quoracy.client.holding import Held
-from quoracy.client.jobs import Job
+from quoracy.client.contender import Contender
+from quoracy.client.held import Held
+from quoracy.client.job import Job
 from quoracy.client.recipes.barrier import Barrier
 from quoracy.client.recipes.cache import Cache, CacheBatch, CacheChange, CacheEntry
 from quoracy.client.recipes.config import Config, ConfigChange
@@ -29,9 +29,9 @@ from quoracy.client.recipes.semaphore import Semaphore, SemaphoreContender, Shar
 from quoracy.client.recipes.singleton import Singleton
 from quoracy.client.recipes.value import Change, DefaultedValue, Value, Versioned
 from quoracy.client.recipes.work_queue import DeadLetter, WorkQueue, WorkStats
-from quoracy.client.succession import SessionState
+from quoracy.client.session_renewal import SessionState
 from quoracy.connecting import connect
-from quoracy.engines.embedded.backup import BackupReport, RestoreReport, restore
+from quoracy.engines.embedded.disk.backup import BackupReport, RestoreReport, restore
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import (

@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.errors import QuoracyError
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from tests.cells.network import Network
 from tests.cells.processes import Program
 from tests.cells.schedule import Plan

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from quoracy.client.urls import Address, Target
 from quoracy.errors import Unavailable
+from quoracy.remote.urls import Address, Target
 from quoracy.store.api import Store
 from tests.checkers.history import append_records
 

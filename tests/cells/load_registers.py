@@ -11,9 +11,9 @@ import random
 import time
 from contextlib import AsyncExitStack
 
-from quoracy.client.remote import open_remote
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.errors import Indeterminate, Unavailable
+from quoracy.remote.store import open_remote
 from quoracy.store.api import Store
 from quoracy.store.model import Compare, Put, Range, RangeResult, Txn
 from tests.cells.load import Ending, Refused, Settings, addresses_of, epoch, wait_answering

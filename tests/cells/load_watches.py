@@ -13,9 +13,9 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from quoracy.client.remote import open_remote
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.errors import Compacted, Unavailable
+from quoracy.remote.store import open_remote
 from quoracy.store.api import Store, WatchStream
 from quoracy.store.model import Event, EventKind, KeyRange
 from tests.cells.load import Ending, Settings, addresses_of, wait_answering

@@ -22,9 +22,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.errors import Indeterminate, Unavailable
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from tests.cells.cell import CLIENTS, Cell, Host, Setup
 from tests.cells.network import Network, why_no_network
 

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 from quoracy.cli import main
-from quoracy.client.watching import RemoteWatch
 from quoracy.engines.etcd.engine import EtcdStore
-from quoracy.engines.etcd.watching import EtcdWatch
-from quoracy.faces.zookeeper.rhythm import CLUSTER
-from quoracy.faces.zookeeper.sessions import Sessions
+from quoracy.engines.etcd.watch import EtcdWatch
+from quoracy.faces.zookeeper.serving.session_timing import CLUSTER
+from quoracy.faces.zookeeper.serving.sessions import Sessions
+from quoracy.remote.watch import RemoteWatch
 from quoracy.store.model import Revision
 
 __all__ = ["BUGS"]

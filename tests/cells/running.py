@@ -20,9 +20,9 @@ from typing import TypeVar
 
 import msgspec
 
-from quoracy.client.remote import open_remote
-from quoracy.client.urls import Target
 from quoracy.errors import Indeterminate, Unavailable
+from quoracy.remote.store import open_remote
+from quoracy.remote.urls import Target
 from quoracy.store.digest import Digest
 from quoracy.store.model import EventKind, KeyRange
 from tests.cells.cell import CLIENTS, Cell, Host, Setup

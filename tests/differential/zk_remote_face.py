@@ -15,10 +15,10 @@ import sys
 
 import msgspec
 
-from quoracy.client.remote import open_remote
-from quoracy.client.urls import Address, Target
-from quoracy.faces.zookeeper.server import serve_zookeeper
+from quoracy.faces.zookeeper.serving.server import serve_zookeeper
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.remote.store import open_remote
+from quoracy.remote.urls import Address, Target
 
 
 async def _serve(target: Target, settings: ZooKeeperSettings) -> None:

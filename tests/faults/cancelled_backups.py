@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from quoracy.engines.embedded.backup import restore
+from quoracy.engines.embedded.disk.backup import restore
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.errors import DataError
 from tests.faults.busy_store import Steps, busy_store

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from quoracy.client.remote import RemoteStore, open_remote
+from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.server.cell.config import CellConfig, CellMember, CellTls
 from quoracy.server.cell.member import supervised_member
 from quoracy.wire.etcd.maintenance import Member

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.disk.doctor import examine
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded

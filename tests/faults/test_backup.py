@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.backup import restore
-from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.disk.backup import restore
+from quoracy.engines.embedded.disk.doctor import examine
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, DataError, DataUnreadable
 from quoracy.store.model import KeyRange

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.batch import Batch
-from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk.doctor import examine
+from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.journal import Journal
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import DataError, DataUnreadable, FormatUnknown
 from quoracy.store.model import Delete, KeyRange, LeaseId, Put, Txn

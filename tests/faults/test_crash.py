@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.disk import log_allocation as log_length
 from tests.faults.child import Child
 from tests.faults.judge import Judge
 from tests.faults.reports import Acknowledged, Closing, Compact, Opened, Opening, Report

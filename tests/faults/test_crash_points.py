@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.opening import open_embedded
 from tests.faults.child import Child
 from tests.faults.judge import Judge

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.etcd_versions import known_faults
-from quoracy.client.urls import Address, Target
 from quoracy.engines.etcd import replica as replica_module
 from quoracy.engines.etcd.engine import EtcdStore
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.errors import Compacted, Indeterminate, Rejected, Unavailable
+from quoracy.remote.etcd_versions import known_faults
+from quoracy.remote.urls import Address, Target
 from quoracy.store.model import KeyRange, Put, Txn
 from quoracy.store.rules import Limits
 from tests.support.asking import EVERYTHING, contents, read_to, read_to_the_end, take, until

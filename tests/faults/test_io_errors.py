@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.disk import log_allocation as log_length
 from tests.faults.after_failure import check_after_failure, notes
 from tests.faults.child import Child
 from tests.faults.judge import Judge

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk.journal import Journal
+from quoracy.engines.embedded.disk.journal_jobs import Done, GiveBack, Job, Sweep
+from quoracy.engines.embedded.disk.log_allocation import SEGMENT_BYTES, SEGMENTS_MAX
+from quoracy.engines.embedded.disk.writer import JournalWriter
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.jobs import Done, GiveBack, Job, Sweep
-from quoracy.engines.embedded.journal import Journal
-from quoracy.engines.embedded.log_length import SEGMENT_BYTES, SEGMENTS_MAX
 from quoracy.engines.embedded.retention import Retention
-from quoracy.engines.embedded.writer import JournalWriter
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import NoSpace
 from quoracy.store.model import Alarm, Delete, KeyRange, Put, Txn

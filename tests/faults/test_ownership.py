@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.disk.doctor import examine
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import DataError, DataInUse
 from tests.faults.child import Child

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.channel import ChannelOptions
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.errors import Rejected
 from quoracy.opening import open_store
+from quoracy.remote.dial import ChannelOptions
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from tests.support.asking import contents, failure_of, turns
 from tests.support.etcd_process import EtcdProcess
 from tests.support.tcp_proxy import tcp_proxy

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from quoracy.client.channel import ChannelOptions
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.errors import Indeterminate, StoreClosed, Unavailable
+from quoracy.remote.dial import ChannelOptions
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from quoracy.store.model import Compare, Delete, Put, Range, Txn
 from tests.support.asking import contents, eventually, get, turns
 from tests.support.engines import Engines

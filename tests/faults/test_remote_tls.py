@@ -15,12 +15,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from quoracy.client.urls import TlsOptions
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import InvalidRequest, Unavailable
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.opening import open_store
+from quoracy.remote.urls import TlsOptions
 from tests.support.asking import contents
 
 

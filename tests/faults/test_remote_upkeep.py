@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.errors import DataError, Unavailable
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from quoracy.store.model import Put, Txn
 from tests.support.asking import turns
 from tests.support.engines import Engines

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.channel import ChannelOptions
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.errors import Compacted, Indeterminate, LeaseNotFound, Unavailable
+from quoracy.remote.dial import ChannelOptions
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from quoracy.store.model import KeyRange, Put, Txn
 from quoracy.store.rules import Limits
 from tests.faults.scale import LONG

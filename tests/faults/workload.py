@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from quoracy.engines.embedded import log_length
+from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded

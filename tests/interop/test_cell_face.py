@@ -20,7 +20,7 @@ import grpc
 import httpx
 import pytest
 
-from quoracy.client.etcd_versions import known_faults
+from quoracy.remote.etcd_versions import known_faults
 from quoracy.wire.etcd import election, lock, maintenance, rpc
 from tests.faults.scale import LONG
 from tests.interop.cell_faces import CellFaces, Node, Spread, running_cell

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from quoracy.faces.zookeeper.admin import COMMANDS
-from quoracy.faces.zookeeper.four_letter import WORDS
+from quoracy.faces.zookeeper.admin.commands import COMMANDS
+from quoracy.faces.zookeeper.admin.four_letter import WORDS
 from tests.interop.programs import running_quoracy
 from tests.support.ports import free_port
 from tests.support.zookeeper_server import running_zookeeper

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.faces.zookeeper.four_letter import WORDS
+from quoracy.faces.zookeeper.admin.four_letter import WORDS
 from quoracy.server.config import Address
 from quoracy.server.sources import gather
 from tests.interop.programs import QuoracyServer, run, running_quoracy

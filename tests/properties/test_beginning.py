@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.client.beginning import _Deleting
-from quoracy.client.prepared import PreparedTxn
-from quoracy.client.translate import txn_payload
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.state import State
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Rejected
+from quoracy.remote.prepared import PreparedTxn
+from quoracy.remote.submission import _Deleting
+from quoracy.remote.translate import txn_payload
 from quoracy.store.model import Compare, Delete, KeyRange, LeaseId, Range, Txn, TxnResult
 from quoracy.store.rules import Limits, check_in_full, is_plain
 from tests.properties.requests import LEASES, at_revision, txns

@@ -14,12 +14,12 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.batch import Batch
-from quoracy.engines.embedded.journal import Journal
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.state import State
-from quoracy.engines.embedded.sweeping import Unswept
-from quoracy.engines.embedded.versions import VersionName, names_of
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk.journal import Journal
+from quoracy.engines.embedded.disk.sweep import Unswept
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.memory.versions import VersionName, names_of
 from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 
 EVERYTHING = Range(KeyRange.everything())

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import QuoracyError
-from quoracy.faces.etcd.faults import status_of
-from quoracy.faces.etcd.header import Identity
+from quoracy.faces.etcd.errors import status_of
 from quoracy.faces.etcd.methods import Unary, WithMetadata
-from quoracy.faces.etcd.services import etcd_methods
+from quoracy.faces.etcd.services.all import etcd_methods
+from quoracy.faces.etcd.services.header import Identity
 from quoracy.store.model import LeaseId
 from quoracy.wire.etcd import rpc
 from quoracy.wire.grpc import GrpcError, StatusCode

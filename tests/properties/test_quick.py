@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quoracy.client import translate
-from quoracy.client.quick import put_revision, range_result, txn_result, watch_events
-from quoracy.client.translate import events_of
 from quoracy.errors import ProtocolError
+from quoracy.remote import translate
+from quoracy.remote.fast_messages import put_revision, range_result, txn_result, watch_events
+from quoracy.remote.translate import events_of
 from quoracy.wire.etcd import kv, rpc
 
 _NUMBERS = st.integers(0, 2**63 - 1) | st.integers(0, 300)

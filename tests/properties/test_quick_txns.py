@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quoracy.client.translate import txn_payload
 from quoracy.errors import ProtocolError
-from quoracy.faces.etcd import translate
-from quoracy.faces.etcd.quick import answer_of, txn_of
+from quoracy.faces.etcd.services import translate
+from quoracy.faces.etcd.services.quick import answer_of, txn_of
+from quoracy.remote.translate import txn_payload
 from quoracy.store.contention import joining_if_free
 from quoracy.store.model import (
     Compare,

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.timeline import SAMPLE_S, SAMPLES_MAX, Timeline, decode_timeline
+from quoracy.engines.embedded.memory.timeline import SAMPLE_S, SAMPLES_MAX, Timeline, decode_timeline
 
 # Changes come in bursts: so many, each so long after the one before.
 Burst = tuple[int, float]

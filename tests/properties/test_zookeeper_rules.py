@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.faces.zookeeper.acl import Identity
-from quoracy.faces.zookeeper.commits import Outcome
-from quoracy.faces.zookeeper.replica import Replica
-from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.faces.zookeeper.tree.acl import Identity
+from quoracy.faces.zookeeper.tree.replica import Replica
+from quoracy.faces.zookeeper.tree.watches import WatchKind
+from quoracy.faces.zookeeper.writing.commits import Outcome
 from quoracy.store.api import Store
 from tests.properties.zookeeper_requests import PATHS, examples, requests
 from tests.support.zookeeper_core import (

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoracy.errors import LeaseNotFound
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree.watches import WatchKind
 from quoracy.store.model import Compare, Put, Txn
 from quoracy.wire.zookeeper.requests import CloseSession
 from tests.properties.zookeeper_requests import PATHS, examples, requests

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper.commits import Outcome
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.writing.commits import Outcome
 from quoracy.store.api import Store
 from quoracy.wire.zookeeper.requests import Delete, Multi, SetData
 from tests.properties.zookeeper_requests import examples

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quoracy
-from quoracy.client.holding import Held
+from quoracy.client.held import Held
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.store.model import KeyRange

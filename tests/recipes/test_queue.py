@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quoracy
-from quoracy.client.backlog import PUT_MANY_MAX, Window
-from quoracy.client.outcomes import Outcome
+from quoracy.client.queue_items import PUT_MANY_MAX, Window
 from quoracy.client.recipes.queue import Queue
+from quoracy.client.write_outcome import Outcome
 from quoracy.clock import ManualClock
 from quoracy.store.model import KeyRange, Txn
 from tests.support.asking import eventually, turns, until

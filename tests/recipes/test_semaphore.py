@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quoracy
-from quoracy.client import attempts
+from quoracy.client import queue_entry as attempts
 from quoracy.client.recipes import semaphore
 from quoracy.client.recipes.semaphore import Semaphore, Share
 from quoracy.clock import ManualClock

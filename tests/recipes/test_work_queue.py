@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quoracy
-from quoracy.client.backlog import Window
-from quoracy.client.jobs import Job
-from quoracy.client.outcomes import Outcome
+from quoracy.client.job import Job
+from quoracy.client.queue_items import Window
 from quoracy.client.recipes.work_queue import WorkQueue, WorkStats
+from quoracy.client.write_outcome import Outcome
 from quoracy.clock import ManualClock
 from quoracy.store.model import KeyRange, Put, Txn
 from tests.support.asking import eventually, turns

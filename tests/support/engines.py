@@ -20,14 +20,14 @@ from typing import Self
 import msgspec
 import pytest
 
-from quoracy.client.remote import open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.clock import Clock
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import serve_etcd
+from quoracy.remote.store import open_remote
+from quoracy.remote.urls import Address, Target
 from quoracy.store.api import Store
 from quoracy.store.rules import Limits
 from tests.support.etcd_pool import etcd_pool

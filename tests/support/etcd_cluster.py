@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from quoracy.client.urls import Address, Target
+from quoracy.remote.urls import Address, Target
 from tests.differential.etcd_server import etcd_35_program, etcd_binary
 from tests.support.etcd_process import clean_environment, is_healthy
 from tests.support.ports import free_ports

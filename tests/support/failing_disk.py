@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
-from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk.journal_jobs import Done
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.jobs import Done
 from quoracy.errors import StorageFailed
 from quoracy.store.replies import Reply
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from quoracy.engines.embedded.syncing import FileSync, FileSyncs, OnSynced
+from quoracy.engines.embedded.disk.file_sync import FileSync, FileSyncs, OnSynced
 from quoracy.store.replies import Reply
 
 __all__ = ["HeldDisk"]
@@ -18,7 +18,7 @@ class HeldDisk:
     """Of the stores that are opened from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("quoracy.engines.embedded.jobs.FileSyncs", self._syncs)
+        monkeypatch.setattr("quoracy.engines.embedded.disk.journal_jobs.FileSyncs", self._syncs)
         self.is_held = False
         self.begun: list[_HeldSync] = []
         self.replies_count = 0  # that were handed over to be sent

@@ -10,15 +10,15 @@ from contextlib import asynccontextmanager
 
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper.acl import OPEN_ACL, Identity
-from quoracy.faces.zookeeper.commits import Outcome
-from quoracy.faces.zookeeper.commits import Request as Submitted
-from quoracy.faces.zookeeper.proposals import DeleteContainer
-from quoracy.faces.zookeeper.replica import Replica
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
-from quoracy.faces.zookeeper.tree import Node, Tree
-from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, Identity
+from quoracy.faces.zookeeper.tree.replica import Replica
+from quoracy.faces.zookeeper.tree.watches import WatchKind
+from quoracy.faces.zookeeper.tree.znodes import Node, Tree
+from quoracy.faces.zookeeper.writing.commits import Outcome
+from quoracy.faces.zookeeper.writing.commits import Request as Submitted
+from quoracy.faces.zookeeper.writing.proposals import DeleteContainer
 from quoracy.store.api import Store
 from quoracy.store.model import LeaseId
 from quoracy.wire.zookeeper.codes import Op

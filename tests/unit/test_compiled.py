@@ -16,7 +16,7 @@ from quoracy.compiled import is_compiled
 ROOT = Path(hatch_build.__file__).parent
 
 _SHOW = """
-import quoracy.compiled, quoracy.engines.embedded.state as state
+import quoracy.compiled, quoracy.engines.embedded.memory.state as state
 print(quoracy.compiled.is_compiled(), state.__file__)
 """
 
@@ -117,4 +117,4 @@ def test_a_wheel_has_the_extensions_only_if_it_is_for_this_machine(
     extensions = [name for name in names if name.endswith((".so", ".pyd"))]
     assert ("none-any" in wheel.name) == (not with_hook)
     assert bool(extensions) == with_hook
-    assert "quoracy/engines/embedded/state.py" in names
+    assert "quoracy/engines/embedded/memory/state.py" in names

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from quoracy.compiled import is_compiled
-from quoracy.engines.embedded.leases import _Lease
-from quoracy.engines.embedded.shared_rows import SharedRow
-from quoracy.faces.zookeeper.outcome import Outcome
-from quoracy.faces.zookeeper.tree import Node, PlainChange, SessionRecord
+from quoracy.engines.embedded.disk.shared_rows import SharedRow
+from quoracy.engines.embedded.memory.leases import _Lease
+from quoracy.faces.zookeeper.tree.znodes import Node, PlainChange, SessionRecord
+from quoracy.faces.zookeeper.writing.outcome import Outcome
 from quoracy.store.following import KeyWrite
 from quoracy.store.model import LeaseId
 from quoracy.wire.zookeeper.plain_writes import Create, Delete, SetData

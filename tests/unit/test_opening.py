@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from quoracy import Limits, Retention, open_store
-from quoracy.client.remote import RemoteStore
-from quoracy.client.urls import TlsOptions
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.remote.store import RemoteStore
+from quoracy.remote.urls import TlsOptions
 
 
 async def test_memory_and_files_are_opened_in_this_process(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def up(nodes_count: int, directory: Path | None, etcd_program: Path | None) -> i
 
     from quoracy.cli.cell_layout import control_path
     from quoracy.cli.cell_up import run_cell
-    from quoracy.client.etcd_versions import known_faults
+    from quoracy.remote.etcd_versions import known_faults
     from quoracy.server.cell.program import find_program
 
     program = find_program(etcd_program)  # its errors once, and not from each of the nodes

@@ -21,7 +21,7 @@ from quoracy.errors import DataUnreadable, Indeterminate, InvalidRequest, Unavai
 from quoracy.store.api import Store
 
 if TYPE_CHECKING:
-    from quoracy.client.urls import TlsOptions
+    from quoracy.remote.urls import TlsOptions
 
 __all__ = ["DEFAULT_URL", "Endpoint", "endpoint_options"]
 
@@ -91,7 +91,7 @@ class Endpoint:
     def _tls(self) -> TlsOptions | None:
         if not (self.cacert or self.cert or self.key):
             return None
-        from quoracy.client.urls import TlsOptions
+        from quoracy.remote.urls import TlsOptions
 
         return TlsOptions(ca=self.cacert, cert=self.cert, key=self.key)
 

@@ -58,7 +58,7 @@ def _backup(data: Path, file: Path) -> int:
 
 
 async def _download(store: Store, file: Path) -> int:
-    from quoracy.client.remote import RemoteStore
+    from quoracy.remote.store import RemoteStore
 
     assert isinstance(store, RemoteStore), "a URL is embedded or remote"
     total = (await store.status()).size_bytes

@@ -19,7 +19,7 @@ from quoracy.store.api import Store
 from quoracy.store.model import ClusterHealth, MemberHealth
 
 if TYPE_CHECKING:
-    from quoracy.client.upkeep import EndpointStatus
+    from quoracy.remote.maintenance import EndpointStatus
 
 __all__ = ["command"]
 
@@ -82,7 +82,7 @@ async def _embedded(url: str, store: Store) -> list[_Row]:
 
 
 async def _remote(store: Store) -> list[_Row]:
-    from quoracy.client.remote import RemoteStore
+    from quoracy.remote.store import RemoteStore
 
     assert isinstance(store, RemoteStore), "a URL is embedded or remote"
     return [_row(found) for found in await store.endpoint_status(with_cell=True)]
@@ -125,7 +125,7 @@ def _row(found: EndpointStatus) -> _Row:
 
 
 def _faults(version: str) -> tuple[str, ...]:
-    from quoracy.client.etcd_versions import known_faults
+    from quoracy.remote.etcd_versions import known_faults
 
     fault = known_faults(version)
     return () if fault is None else (fault,)

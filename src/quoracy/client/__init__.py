@@ -1,1 +1,1 @@
-"""The Store protocol over the network: against Quoracy's own server and against a real etcd alike."""
+"""Sessions and recipes: what programs use, on any Store."""

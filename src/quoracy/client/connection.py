@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import NoneType
 from typing import TYPE_CHECKING, TypeVar, overload
 
-from quoracy.client.ground import Ground
+from quoracy.client.context import Ground
 
 if TYPE_CHECKING:
     from quoracy.client.recipes.barrier import Barrier

@@ -20,7 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from quoracy.client.ground import Ground
+from quoracy.client.context import Ground
 from quoracy.errors import (
     Compacted,
     Indeterminate,

@@ -18,7 +18,7 @@ from contextlib import aclosing
 from typing import Generic, TypeVar
 from weakref import WeakSet
 
-from quoracy.client.ground import Ground
+from quoracy.client.context import Ground
 from quoracy.client.mirror import Kept, Mirror, MirrorBatch, MirrorChange
 from quoracy.client.session import stop
 from quoracy.clock import Timer

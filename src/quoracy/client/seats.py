@@ -25,11 +25,11 @@ from contextlib import aclosing
 import msgspec
 
 from quoracy.client.codec import codec_of
-from quoracy.client.following import ASK_AGAIN_S, KeyValues, states
-from quoracy.client.ground import Ground
-from quoracy.client.outcomes import Outcome
-from quoracy.client.racing import found_first, unchanged
+from quoracy.client.compare_and_swap import found_first, unchanged
+from quoracy.client.context import Ground
+from quoracy.client.key_follower import ASK_AGAIN_S, KeyValues, states
 from quoracy.client.session import Session
+from quoracy.client.write_outcome import Outcome
 from quoracy.errors import (
     Indeterminate,
     InvalidRequest,

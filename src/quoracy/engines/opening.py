@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from quoracy.clock import Clock, SystemClock
+from quoracy.engines.embedded.disk.journal import Journal
+from quoracy.engines.embedded.disk.lock_file import Ownership
+from quoracy.engines.embedded.disk.off_loop import off_loop
+from quoracy.engines.embedded.disk.writer import InstantWriter, JournalWriter
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.journal import Journal
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.off_loop import off_loop
-from quoracy.engines.embedded.ownership import Ownership
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.memory.timeline import SavedTimeline
 from quoracy.engines.embedded.retention import Retention
-from quoracy.engines.embedded.state import State
-from quoracy.engines.embedded.timeline import SavedTimeline
-from quoracy.engines.embedded.writer import InstantWriter, JournalWriter
 from quoracy.errors import InvalidRequest
 from quoracy.store.model import KeyValue
 from quoracy.store.rules import Limits

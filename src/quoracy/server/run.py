@@ -228,8 +228,8 @@ async def _etcd_face(
     config: ServerConfig,
     certificates: Certificates | None,
 ) -> AsyncIterator[None]:
-    from quoracy.faces.etcd.header import Identity
-    from quoracy.faces.etcd.server import serve_etcd
+    from quoracy.faces.etcd.services.header import Identity
+    from quoracy.faces.etcd.serving.server import serve_etcd
     from quoracy.wire.http2 import Http2Limits
 
     assert config.listen_etcd is not None
@@ -267,7 +267,7 @@ async def _zookeeper_face(
     config: ServerConfig,
     certificates: Certificates | None,
 ) -> AsyncIterator[None]:
-    from quoracy.faces.zookeeper.server import serve_zookeeper
+    from quoracy.faces.zookeeper.serving.server import serve_zookeeper
 
     _warn_if_zookeeper_is_open_to_all(config)
     async with serve_zookeeper(
@@ -280,7 +280,7 @@ async def _zookeeper_face(
         if listeners.admin is None:
             yield
             return
-        from quoracy.faces.zookeeper.admin import serve_admin
+        from quoracy.faces.zookeeper.admin.commands import serve_admin
 
         assert config.listen_zookeeper_admin is not None
         async with serve_admin(face, listeners.admin, host=config.listen_zookeeper_admin.host):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from quoracy.engines.embedded.backup import BackupReport, Progress, RestoreReport
-from quoracy.engines.embedded.backup import restore as restore_data
-from quoracy.engines.embedded.doctor import Report
-from quoracy.engines.embedded.doctor import examine as examine_data
+from quoracy.engines.embedded.disk.backup import BackupReport, Progress, RestoreReport
+from quoracy.engines.embedded.disk.backup import restore as restore_data
+from quoracy.engines.embedded.disk.doctor import Report
+from quoracy.engines.embedded.disk.doctor import examine as examine_data
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import DataUnreadable

@@ -18,11 +18,11 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from quoracy.client.ground import Ground
-from quoracy.client.remote import RemoteStore
+from quoracy.client.context import Ground
 from quoracy.client.session import Session
-from quoracy.client.urls import parse_url
 from quoracy.errors import InvalidRequest
+from quoracy.remote.store import RemoteStore
+from quoracy.remote.urls import parse_url
 from quoracy.store.api import Store
 from quoracy.testing.linked_store import LinkedStore
 from quoracy.testing.local_store import MemoryLink

@@ -19,15 +19,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quoracy.client.connection import Connection
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import parse_url
 from quoracy.clock import BootClock, SystemClock
 from quoracy.connecting import connect
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import LeaseNotFound
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import serve_etcd
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import parse_url
 from quoracy.testing.clock import PausableClock, VirtualClock
 from quoracy.testing.loop_thread import Happened, LoopThread
 from quoracy.testing.network_link import NetworkLink, link_at, network_link
@@ -242,7 +242,7 @@ class Server:
             return link
 
     async def _zookeeper_link(self) -> NetworkLink:
-        from quoracy.faces.zookeeper.server import serve_zookeeper
+        from quoracy.faces.zookeeper.serving.server import serve_zookeeper
 
         assert self._store is not None
         async with AsyncExitStack() as stack:

@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 
 from quoracy.client.connection import Connection
-from quoracy.client.remote import TIMEOUT_S
 from quoracy.clock import Clock, SystemClock
 from quoracy.connecting import connect
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import LeaseNotFound
+from quoracy.remote.store import TIMEOUT_S
 from quoracy.store.api import Store
 from quoracy.testing.clock import PausableClock, VirtualClock
 from quoracy.testing.linked_store import LinkedStore, StoreLink

@@ -20,7 +20,7 @@ from typing import Any
 
 from quoracy.errors import InvalidRequest
 from quoracy.faces.etcd.methods import Method, Unary
-from quoracy.faces.etcd.server import Face
+from quoracy.faces.etcd.serving.server import Face
 from quoracy.testing.clock import PausableClock
 from quoracy.testing.loop_thread import Happened, LoopThread
 from quoracy.testing.proxy import TcpProxy, tcp_proxy

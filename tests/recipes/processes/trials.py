@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 import quoracy
-from quoracy.client.holding import Held
+from quoracy.client.held import Held
 from tests.recipes.processes.judging import at_most, exclusive, of
 from tests.recipes.processes.ledger import Entry, Ledger, monotonic
 from tests.recipes.processes.resource import ResourceClient

@@ -51,8 +51,8 @@ def loaded() -> set[str]:
      "encodings.idna"],
 )  # fmt: skip
 def test_idle_server_does_without(loaded: set[str], module: str) -> None:
-    assert "quoracy.faces.etcd.server" in loaded
-    assert "quoracy.faces.zookeeper.server" in loaded
+    assert "quoracy.faces.etcd.serving.server" in loaded
+    assert "quoracy.faces.zookeeper.serving.server" in loaded
     assert module not in loaded
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.etcd_versions import known_faults
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import serve_etcd
+from quoracy.remote.etcd_versions import known_faults
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 from tests.support.cluster_store import ClusterStore, open_cluster_store
 from tests.unit.cli.asking import Ask, ask

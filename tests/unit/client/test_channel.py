@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quoracy.client.channel import Channel, ChannelOptions
-from quoracy.client.losses import CallLost
-from quoracy.client.urls import Address
+from quoracy.remote.call_errors import CallLost
+from quoracy.remote.dial import Channel, ChannelOptions
+from quoracy.remote.urls import Address
 from tests.unit.wire.http2.peer import ACK, ping, settings
 
 

@@ -10,12 +10,12 @@ from typing import cast
 
 import pytest
 
-from quoracy.client.channel import Channel
-from quoracy.client.endpoints import PAUSE_FIRST_S, PAUSE_MAX_S, Endpoints
-from quoracy.client.losses import NotReached
-from quoracy.client.urls import Address
 from quoracy.clock import ManualClock
 from quoracy.errors import StoreClosed
+from quoracy.remote.call_errors import NotReached
+from quoracy.remote.dial import Channel
+from quoracy.remote.endpoints import PAUSE_FIRST_S, PAUSE_MAX_S, Endpoints
+from quoracy.remote.urls import Address
 from tests.support.asking import turns
 
 _ONE, _TWO, _THREE = Address("one"), Address("two"), Address("three")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quoracy.client.etcd_versions import known_faults
+from quoracy.remote.etcd_versions import known_faults
 
 
 @pytest.mark.parametrize("version", ["3.5.0", "3.5.1", "3.5.2", "v3.5.1", "3.5.0-rc.0"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from quoracy import errors
-from quoracy.client.faults import Reason, error_of, may_try_again, reason_of, reason_of_text
 from quoracy.errors import (
     Indeterminate,
     InvalidRequest,
@@ -15,7 +14,8 @@ from quoracy.errors import (
     Unavailable,
     Unsupported,
 )
-from quoracy.faces.etcd.faults import status_of
+from quoracy.faces.etcd.errors import status_of
+from quoracy.remote.error_mapping import Reason, error_of, may_try_again, reason_of, reason_of_text
 from quoracy.wire.grpc import GrpcError, StatusCode
 
 _THERE_AND_BACK = [

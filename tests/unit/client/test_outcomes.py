@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from quoracy.client.losses import NotApplied
-from quoracy.client.outcomes import Outcome
+from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Unavailable
+from quoracy.remote.call_errors import NotApplied
 from quoracy.store.model import Revision, Txn, TxnResult
 
 _RESULT = TxnResult(Revision(7), True, ())

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client import queue_waits
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import LeaseLost, Unsupported
-from quoracy.faces.etcd import server
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving import server
+from quoracy.faces.etcd.serving.server import serve_etcd
+from quoracy.remote import queue_waits
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from quoracy.store import contention
 from quoracy.store.api import KnowsQueues, Store
 from quoracy.store.contention import Place

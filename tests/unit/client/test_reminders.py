@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quoracy.client.reminders import Reminders
+from quoracy.client.timer_wheel import Reminders
 from quoracy.clock import ManualClock
 
 

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from quoracy.client.deletion_watch import wait_taken
 from quoracy.client.session import Session, keep_session
-from quoracy.client.taken import wait_taken
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Unavailable

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Address, Target
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, InvalidRequest, Unsupported
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import serve_etcd
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Address, Target
 from quoracy.store.api import KnowsTimes
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 

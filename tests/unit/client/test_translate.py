@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.client import translate
 from quoracy.errors import InvalidRequest, ProtocolError
-from quoracy.faces.etcd import translate as face
+from quoracy.faces.etcd.services import translate as face
+from quoracy.remote import translate
 from quoracy.store.model import (
     Compare,
     CompareTarget,

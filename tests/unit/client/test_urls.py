@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from quoracy.client.urls import Address, TlsOptions, parse_url
 from quoracy.errors import InvalidRequest
+from quoracy.remote.urls import Address, TlsOptions, parse_url
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.client.translate import events_of
-from quoracy.client.watch_hub import WatchHub, tells_the_truth
-from quoracy.client.watching import RemoteWatch
 from quoracy.errors import Compacted, InvalidRequest
+from quoracy.remote.translate import events_of
+from quoracy.remote.watch import RemoteWatch
+from quoracy.remote.watch_hub import WatchHub, tells_the_truth
 from quoracy.store.model import Event, KeyRange, WatchBatch
 from quoracy.wire.etcd import kv as wire_kv
 from quoracy.wire.etcd import rpc

@@ -9,9 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded import log_length
-from quoracy.engines.embedded.batch import Batch
-from quoracy.engines.embedded.commit_log import CommitLog, LogDamaged, create_log_file, frames_after
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk import log_allocation as log_length
+from quoracy.engines.embedded.disk.commit_log import (
+    CommitLog,
+    LogDamaged,
+    create_log_file,
+    frames_after,
+)
 from quoracy.store.model import KeyValue
 
 _ID = 0x1234_5678_9ABC_DEF0

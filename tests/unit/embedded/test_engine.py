@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.batch import Batch
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.journal import Journal
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
 from quoracy.store.model import Alarm, KeyRange, LeaseId, Put, Txn

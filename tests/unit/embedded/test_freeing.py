@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.freeing import free_before
-from quoracy.engines.embedded.pasts import keep
-from quoracy.engines.embedded.record import Record
+from quoracy.engines.embedded.memory.history_trim import free_before
+from quoracy.engines.embedded.memory.key_history import keep
+from quoracy.engines.embedded.memory.record import Record
 from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import deletion, version
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded import batch as batches
-from quoracy.engines.embedded import log_length
-from quoracy.engines.embedded.batch import Batch
-from quoracy.engines.embedded.jobs import JournalJobs
-from quoracy.engines.embedded.journal import Journal
-from quoracy.engines.embedded.syncing import OnSynced
+from quoracy.engines.embedded.committing import batch as batches
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk import log_allocation as log_length
+from quoracy.engines.embedded.disk.file_sync import OnSynced
+from quoracy.engines.embedded.disk.journal import Journal
+from quoracy.engines.embedded.disk.journal_jobs import JournalJobs
 from quoracy.errors import StorageFailed
 from quoracy.store.model import KeyValue
 from quoracy.store.replies import Reply
@@ -134,7 +134,7 @@ class _Commits:
 @pytest.fixture
 async def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Commits]:
     disk = _Disk()
-    monkeypatch.setattr("quoracy.engines.embedded.jobs.FileSyncs", disk.syncs)
+    monkeypatch.setattr("quoracy.engines.embedded.disk.journal_jobs.FileSyncs", disk.syncs)
     monkeypatch.setattr(log_length, "SEGMENT_BYTES", 1000)
     commits = _Commits(tmp_path / "q.db", disk)
     yield commits

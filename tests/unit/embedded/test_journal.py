@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.batch import Batch
-from quoracy.engines.embedded.commit_log import changes_in
-from quoracy.engines.embedded.frame_rows import FrameRows
-from quoracy.engines.embedded.journal import SLICE_S, Journal
-from quoracy.engines.embedded.journal_file import FORMAT, set_meta, unreadable
-from quoracy.engines.embedded.log_length import SEGMENT_BYTES
-from quoracy.engines.embedded.versions import VersionName
+from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.disk.commit_log import changes_in
+from quoracy.engines.embedded.disk.frame_rows import FrameRows
+from quoracy.engines.embedded.disk.journal import SLICE_S, Journal
+from quoracy.engines.embedded.disk.journal_file import FORMAT, set_meta, unreadable
+from quoracy.engines.embedded.disk.log_allocation import SEGMENT_BYTES
+from quoracy.engines.embedded.memory.versions import VersionName
 from quoracy.errors import DataUnreadable, FormatUnknown, StorageFailed
 from quoracy.store.model import KeyValue
 

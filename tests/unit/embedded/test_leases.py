@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quoracy.engines.embedded.leases import STALL_S, LeaseTable
+from quoracy.engines.embedded.memory.leases import STALL_S, LeaseTable
 from quoracy.errors import LeaseExists, LeaseNotFound
 from quoracy.store.model import LeaseId
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.pasts import keep, version_at
-from quoracy.engines.embedded.record import Record
+from quoracy.engines.embedded.memory.key_history import keep, version_at
+from quoracy.engines.embedded.memory.record import Record
 from quoracy.store.model import KeyValue
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.range_index import RangeIndex
+from quoracy.engines.embedded.watching.range_index import RangeIndex
 from quoracy.store.model import KeyRange
 
 # More lengths of prefixes than the index keeps apart, and keys below all of them.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.returning import Returning
+from quoracy.engines.embedded.committing.commit_delay import Returning
 
 
 def turns_until_it_gives_up(returning: Returning) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quoracy.engines.embedded.revision_log import RevisionLog
+from quoracy.engines.embedded.memory.revision_log import RevisionLog
 from quoracy.store.model import KeyValue
 
 

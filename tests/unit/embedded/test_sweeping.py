@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.sweeping import Sweep, Unswept
-from quoracy.engines.embedded.versions import in_order, sorted_out
+from quoracy.engines.embedded.disk.sweep import Sweep, Unswept
+from quoracy.engines.embedded.memory.versions import in_order, sorted_out
 from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import deletion, version
 

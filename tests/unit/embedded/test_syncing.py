@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from quoracy.compiled import is_compiled
-from quoracy.engines.embedded.syncing import (
+from quoracy.engines.embedded.disk.file_sync import (
     FileSync,
     FileSyncs,
     NativeSync,
@@ -151,7 +151,7 @@ async def test_what_is_compiled_is_used(file: int) -> None:
 
 @native
 def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
-    from quoracy.engines.embedded._sync_thread import Sending, SyncOrder, SyncThread, make_sending
+    from quoracy.engines.embedded.disk._sync_thread import Sending, SyncOrder, SyncThread, make_sending
 
     order = SyncOrder()
     thread = SyncThread(file, file, order)
@@ -186,7 +186,7 @@ def test_the_thread_in_c_refuses_what_makes_no_sense(file: int) -> None:
 
 _FORK = """
 import os, sys
-from quoracy.engines.embedded._sync_thread import SyncOrder, SyncThread
+from quoracy.engines.embedded.disk._sync_thread import SyncOrder, SyncThread
 
 thread = SyncThread(2, 2, SyncOrder())
 child = os.fork()
@@ -468,7 +468,7 @@ def test_a_file_that_is_begun_to_be_written_is_as_it_was(tmp_path: Path) -> None
 
 @native
 def test_what_cannot_be_written_to_is_not_begun() -> None:
-    from quoracy.engines.embedded import _sync_thread
+    from quoracy.engines.embedded.disk import _sync_thread
 
     with pytest.raises(ValueError, match="negative"):
         _sync_thread.start_writing(-1)
@@ -492,7 +492,7 @@ def _turns() -> str:
 def test_what_is_synced_is_not_answered_before_what_was_begun_before_it(
     file: int, tmp_path: Path, ends: tuple[socket.socket, socket.socket]
 ) -> None:
-    from quoracy.engines.embedded._sync_thread import SyncOrder, SyncThread, make_sending
+    from quoracy.engines.embedded.disk._sync_thread import SyncOrder, SyncThread, make_sending
 
     ours, theirs = ends
     order = SyncOrder()
@@ -528,7 +528,7 @@ def test_what_is_synced_is_not_answered_before_what_was_begun_before_it(
 async def test_behind_a_write_that_failed_nothing_is_answered_whichever_ends_first(
     file: int, ends: tuple[socket.socket, socket.socket], told_first: bool
 ) -> None:
-    from quoracy.engines.embedded._sync_thread import SyncOrder, SyncThread, make_sending
+    from quoracy.engines.embedded.disk._sync_thread import SyncOrder, SyncThread, make_sending
 
     ours, theirs = ends
     read_only = os.open(os.devnull, os.O_RDONLY)
@@ -620,7 +620,7 @@ async def test_of_two_threads_everything_is_received_that_was_not_taken_back(
     tmp_path: Path, many_ends: list[tuple[socket.socket, socket.socket]]
 ) -> None:
     """Each reply once, and those of one socket in order, as long as one at a time is on its way."""
-    from quoracy.engines.embedded._sync_thread import SyncOrder
+    from quoracy.engines.embedded.disk._sync_thread import SyncOrder
 
     order, loop = SyncOrder(), asyncio.get_running_loop()
     synced: list[asyncio.Queue[OSError | None]] = [asyncio.Queue(), asyncio.Queue()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from quoracy.engines.embedded.timeline import SAMPLES_MAX, Timeline, decode_timeline
+from quoracy.engines.embedded.memory.timeline import SAMPLES_MAX, Timeline, decode_timeline
 
 
 def test_nothing_is_known_of_before_the_first_sample() -> None:

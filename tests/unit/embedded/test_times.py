@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.doctor import examine
+from quoracy.engines.embedded.disk.doctor import examine
+from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.journal import Journal
+from quoracy.engines.embedded.memory.timekeeper import SAVE_S
 from quoracy.engines.embedded.retention import Retention
-from quoracy.engines.embedded.timekeeper import SAVE_S
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
 from quoracy.store.api import KnowsTimes

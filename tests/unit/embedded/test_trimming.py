@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.state import State
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.state import State
 from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 
 KEYS = [b"%02d" % number for number in range(10)]

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from quoracy.compiled import is_compiled
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.state import State
-from quoracy.engines.embedded.untracking import untracked
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.memory.untracking import untracked
 from quoracy.store.following import KeyWrite
 from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import version

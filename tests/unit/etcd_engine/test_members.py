@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from quoracy.client.upkeep import EndpointStatus
-from quoracy.client.urls import Address
 from quoracy.engines.etcd.members import leader_of
+from quoracy.remote.maintenance import EndpointStatus
+from quoracy.remote.urls import Address
 from quoracy.wire.etcd.maintenance import StatusResponse
 from quoracy.wire.etcd.rpc import ResponseHeader
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.state import State
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.etcd import replica as replica_module
 from quoracy.engines.etcd.replica import Replica
 from quoracy.errors import Compacted

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from quoracy.clock import SystemClock
-from quoracy.engines.etcd import serving as serving_module
-from quoracy.engines.etcd.serving import Serving
+from quoracy.engines.etcd import linearizable_reads as serving_module
+from quoracy.engines.etcd.linearizable_reads import Serving
 from quoracy.errors import StoreClosed, Unavailable
 from tests.support.asking import turns, until
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.urls import Address
 from quoracy.errors import InvalidRequest
+from quoracy.remote.urls import Address
 from quoracy.server.cell.config import (
     CellConfig,
     CellMember,

@@ -15,8 +15,8 @@ What it promises
 
 from __future__ import annotations
 
-from quoracy.client.following import KeyValues, wait_for
-from quoracy.client.ground import Ground
+from quoracy.client.context import Ground
+from quoracy.client.key_follower import KeyValues, wait_for
 from quoracy.errors import LeaseNotFound
 from quoracy.store.model import Compare, Delete, DeleteResult, Put, Txn
 

@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar, overload
 
 from quoracy.client.codec import Codec, codec_of
-from quoracy.client.ground import Ground
+from quoracy.client.context import Ground
 from quoracy.client.mirror import BYTES_MAX, ENTRIES_MAX, STALE_AFTER_S, Bounds, Mirror, MirrorChange
 from quoracy.client.mirror_keeper import MirrorKeeper
 from quoracy.errors import InvalidRequest, ValueUnreadable

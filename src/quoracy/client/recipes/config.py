@@ -34,11 +34,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from quoracy.client.compare_and_swap import Race
 from quoracy.client.config_section import Section
-from quoracy.client.ground import Ground
+from quoracy.client.context import Ground
 from quoracy.client.mirror import STALE_AFTER_S, Bounds, Mirror, MirrorBatch
 from quoracy.client.mirror_keeper import MirrorKeeper
-from quoracy.client.racing import Race
 from quoracy.client.session import stop
 from quoracy.errors import InvalidRequest, ValueUnreadable
 from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Op, Put, Range, RangeResult, Txn

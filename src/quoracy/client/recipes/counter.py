@@ -23,8 +23,8 @@ import re
 import msgspec
 
 from quoracy.client.codec import codec_of
-from quoracy.client.ground import Ground
-from quoracy.client.racing import Race, found, found_first, swapping
+from quoracy.client.compare_and_swap import Race, found, found_first, swapping
+from quoracy.client.context import Ground
 from quoracy.errors import InvalidRequest, LeaseNotFound, ValueUnreadable
 from quoracy.store.model import Compare, KeyValue, Put, TxnResult
 

@@ -28,10 +28,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from types import TracebackType
 
-from quoracy.client.following import KeyValues, states
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.holding import Enterable, Held, Holding
-from quoracy.client.racing import unchanged
+from quoracy.client.compare_and_swap import unchanged
+from quoracy.client.context import Ground, Patience
+from quoracy.client.held import Enterable, Held, Holding
+from quoracy.client.key_follower import KeyValues, states
 from quoracy.client.seats import Hall, Seat, board_of
 from quoracy.errors import InvalidRequest, TimedOut
 from quoracy.store.model import Delete, KeyRange, KeyValue, Range, RangeResult, Txn, TxnResult

@@ -19,9 +19,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from quoracy.client.contending import Contender, Contest, contenders
-from quoracy.client.ground import Ground
-from quoracy.client.holding import Held, Holding
+from quoracy.client.contender import Contender, Contest, contenders
+from quoracy.client.context import Ground
+from quoracy.client.held import Held, Holding
 from quoracy.client.session import Session
 from quoracy.errors import LeadershipLost
 from quoracy.store import contention

@@ -33,11 +33,11 @@ from weakref import WeakSet
 
 import msgspec
 
-from quoracy.client.attempts import ASK_AGAIN_S, Attempt, in_a_session
 from quoracy.client.codec import codec_of
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.holding import Held, Holding
+from quoracy.client.context import Ground, Patience
+from quoracy.client.held import Held, Holding
 from quoracy.client.mirror import ENTRIES_MAX, Bounds, Mirror, MirrorBatch
+from quoracy.client.queue_entry import ASK_AGAIN_S, Attempt, in_a_session
 from quoracy.client.session import Session
 from quoracy.errors import (
     Forked,

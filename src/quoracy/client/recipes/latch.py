@@ -22,9 +22,9 @@ import asyncio
 import msgspec
 
 from quoracy.client.codec import codec_of
-from quoracy.client.following import KeyValues, wait_for
-from quoracy.client.ground import Ground
-from quoracy.client.racing import Race, found, found_first, swapping
+from quoracy.client.compare_and_swap import Race, found, found_first, swapping
+from quoracy.client.context import Ground
+from quoracy.client.key_follower import KeyValues, wait_for
 from quoracy.errors import InvalidRequest
 from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Put, Txn
 

@@ -28,9 +28,9 @@ from typing import Generic, TypeVar
 
 from quoracy.blocks import Scope
 from quoracy.client.codec import codec_of
-from quoracy.client.following import KeyValues, wait_for
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.holding import Held
+from quoracy.client.context import Ground, Patience
+from quoracy.client.held import Held
+from quoracy.client.key_follower import KeyValues, wait_for
 from quoracy.client.recipes.lock import Lock
 from quoracy.client.session import stop
 from quoracy.errors import LeaseLost, QuoracyError

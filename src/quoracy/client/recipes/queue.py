@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Generic, TypeVar
 
-from quoracy.client.backlog import Backlog
 from quoracy.client.codec import codec_of
-from quoracy.client.ground import Ground
-from quoracy.client.removal import Outlet
+from quoracy.client.context import Ground
+from quoracy.client.queue_items import Backlog
+from quoracy.client.queue_removal import Outlet
 
 __all__ = ["Queue"]
 

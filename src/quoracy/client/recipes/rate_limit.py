@@ -29,11 +29,11 @@ import math
 import random
 
 from quoracy.client.codec import codec_of
-from quoracy.client.following import ASK_AGAIN_S
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.outcomes import Outcome
-from quoracy.client.racing import Race
+from quoracy.client.compare_and_swap import Race
+from quoracy.client.context import Ground, Patience
+from quoracy.client.key_follower import ASK_AGAIN_S
 from quoracy.client.token_bucket import Bucket, Grant, Level, Witness
+from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Indeterminate, InvalidRequest, StoreClosed, TimedOut, Unavailable
 from quoracy.store.model import Compare, Put, Range, RangeResult, Txn
 

@@ -36,12 +36,12 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from quoracy.client.attempts import Attempt, in_a_session, newest, read_all
 from quoracy.client.codec import codec_of
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.holding import Held, Holding
-from quoracy.client.outcomes import Outcome
+from quoracy.client.context import Ground, Patience
+from quoracy.client.held import Held, Holding
+from quoracy.client.queue_entry import Attempt, in_a_session, newest, read_all
 from quoracy.client.session import Session
+from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Indeterminate, TimedOut, Unavailable
 from quoracy.store.model import (
     Compare,

@@ -34,7 +34,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from quoracy.client.attempts import (
+from quoracy.client.codec import codec_of
+from quoracy.client.context import Ground, Patience
+from quoracy.client.held import Enterable, Held, Holding
+from quoracy.client.queue_entry import (
     ASK_AGAIN_S,
     PAGE,
     Attempt,
@@ -43,9 +46,6 @@ from quoracy.client.attempts import (
     read_all,
     read_rest,
 )
-from quoracy.client.codec import codec_of
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.holding import Enterable, Held, Holding
 from quoracy.client.session import Session
 from quoracy.errors import (
     Compacted,

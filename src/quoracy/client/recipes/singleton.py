@@ -30,8 +30,8 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import TypeVar, cast
 
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.holding import Holding
+from quoracy.client.context import Ground, Patience
+from quoracy.client.held import Holding
 from quoracy.client.recipes.election import Election, Leader, Term
 from quoracy.errors import Indeterminate, InvalidRequest, LeaseLost, StoreClosed, Unavailable
 

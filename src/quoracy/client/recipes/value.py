@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from quoracy.client.codec import codec_of
-from quoracy.client.following import ASK_AGAIN_S, KeyValues, wait_for
-from quoracy.client.ground import Ground
-from quoracy.client.racing import Race, found_first, swapping
+from quoracy.client.compare_and_swap import Race, found_first, swapping
+from quoracy.client.context import Ground
+from quoracy.client.key_follower import ASK_AGAIN_S, KeyValues, wait_for
 from quoracy.errors import Compacted, Indeterminate, InvalidRequest, StoreClosed, Unavailable
 from quoracy.store.model import Compare, Delete, DeleteResult, KeyValue, Put, Txn
 

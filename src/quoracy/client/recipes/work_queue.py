@@ -36,13 +36,13 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from quoracy.client.backlog import Backlog, Window
 from quoracy.client.codec import Codec, codec_of
-from quoracy.client.ground import Ground, Patience
-from quoracy.client.jobs import Burial, Claim, Claiming, Job, Layout
-from quoracy.client.outcomes import Outcome
+from quoracy.client.context import Ground, Patience
+from quoracy.client.job import Burial, Claim, Claiming, Job, Layout
+from quoracy.client.queue_head import Taken, Taker
+from quoracy.client.queue_items import Backlog, Window
 from quoracy.client.session import Session
-from quoracy.client.taking import Taken, Taker
+from quoracy.client.write_outcome import Outcome
 from quoracy.errors import (
     Indeterminate,
     InvalidRequest,

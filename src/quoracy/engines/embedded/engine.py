@@ -16,17 +16,17 @@ from typing import Unpack
 import msgspec
 
 from quoracy.clock import Clock
-from quoracy.engines.embedded.backup import BackupReport, Progress, write_backup
-from quoracy.engines.embedded.following import EmbeddedFollowing
-from quoracy.engines.embedded.group_commit import GroupCommit, put_bytes
-from quoracy.engines.embedded.journal import JournalSize
+from quoracy.engines.embedded.committing.group_commit import GroupCommit, put_bytes
+from quoracy.engines.embedded.disk.backup import BackupReport, Progress, write_backup
+from quoracy.engines.embedded.disk.journal import JournalSize
+from quoracy.engines.embedded.disk.writer import Writer
 from quoracy.engines.embedded.maintenance import Maintenance
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.memory.timekeeper import Timekeeper
+from quoracy.engines.embedded.memory.timeline import SavedTimeline
 from quoracy.engines.embedded.retention import Retention
-from quoracy.engines.embedded.state import State
-from quoracy.engines.embedded.streams import EmbeddedWatch
-from quoracy.engines.embedded.timekeeper import Timekeeper
-from quoracy.engines.embedded.timeline import SavedTimeline
-from quoracy.engines.embedded.writer import Writer
+from quoracy.engines.embedded.watching.followers import EmbeddedFollowing
+from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.errors import Indeterminate, Rejected, StorageFailed, StoreClosed
 from quoracy.store.api import Ahead, Follower, OnDone, RangeOptions, WatchOptions
 from quoracy.store.digest import Digest

@@ -14,12 +14,12 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from quoracy.clock import Clock
-from quoracy.engines.embedded.journal import Cleaned
+from quoracy.engines.embedded.disk.journal import Cleaned
+from quoracy.engines.embedded.disk.sweep import Unswept
+from quoracy.engines.embedded.disk.writer import Clean, GiveBack, Sweep, Writer
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.memory.versions import VersionName, names_of
 from quoracy.engines.embedded.retention import Ages, Retention
-from quoracy.engines.embedded.state import State
-from quoracy.engines.embedded.sweeping import Unswept
-from quoracy.engines.embedded.versions import VersionName, names_of
-from quoracy.engines.embedded.writer import Clean, GiveBack, Sweep, Writer
 from quoracy.errors import Indeterminate, Rejected, Unavailable
 from quoracy.store.model import Alarm, KeyValue
 

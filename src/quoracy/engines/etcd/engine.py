@@ -22,16 +22,14 @@ import logging
 from collections.abc import Callable
 from typing import Unpack
 
-from quoracy.client.remote import RemoteStore
-from quoracy.client.watching import RemoteWatch
 from quoracy.clock import Clock
 from quoracy.engines.etcd.feed import Feed
+from quoracy.engines.etcd.in_flight import Passing, applied_elsewhere
+from quoracy.engines.etcd.linearizable_reads import ASK_S, Serving
 from quoracy.engines.etcd.members import Members
-from quoracy.engines.etcd.passing import Passing, applied_elsewhere
 from quoracy.engines.etcd.prefix import Prefix
 from quoracy.engines.etcd.replica import Reached, Replica
-from quoracy.engines.etcd.serving import ASK_S, Serving
-from quoracy.engines.etcd.watching import EtcdWatch
+from quoracy.engines.etcd.watch import EtcdWatch
 from quoracy.errors import (
     Compacted,
     FutureRevision,
@@ -39,6 +37,8 @@ from quoracy.errors import (
     StoreClosed,
     Unavailable,
 )
+from quoracy.remote.store import RemoteStore
+from quoracy.remote.watch import RemoteWatch
 from quoracy.store.api import OnDone, PutOptions, RangeOptions, WatchOptions
 from quoracy.store.digest import Digest
 from quoracy.store.model import (

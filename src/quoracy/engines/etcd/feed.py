@@ -18,12 +18,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from quoracy.client.remote import RemoteStore
-from quoracy.client.watching import RemoteWatch
 from quoracy.clock import Clock
 from quoracy.engines.etcd.prefix import Prefix
 from quoracy.engines.etcd.replica import Reached, Replica
 from quoracy.errors import Compacted, QuoracyError, StoreClosed, Unavailable
+from quoracy.remote.store import RemoteStore
+from quoracy.remote.watch import RemoteWatch
 from quoracy.store.model import Event, KeyRange, KeyValue, Revision
 
 __all__ = ["Feed"]

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Iterable
 
-from quoracy.client.etcd_versions import known_faults
-from quoracy.client.remote import RemoteStore, alarms_of
-from quoracy.client.upkeep import EndpointStatus
-from quoracy.client.urls import Address
 from quoracy.errors import QuoracyError
+from quoracy.remote.etcd_versions import known_faults
+from quoracy.remote.maintenance import EndpointStatus
+from quoracy.remote.store import RemoteStore, alarms_of
+from quoracy.remote.urls import Address
 from quoracy.store.model import Alarm, MemberHealth
 from quoracy.wire.etcd.maintenance import StatusResponse
 

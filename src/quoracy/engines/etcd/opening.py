@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from quoracy.client.channel import ChannelOptions
-from quoracy.client.remote import NO_LIMITS, TIMEOUT_S, open_remote
-from quoracy.client.urls import Target, parse_url
 from quoracy.clock import Clock, SystemClock
 from quoracy.engines.etcd.engine import EtcdStore
 from quoracy.engines.etcd.prefix import DEFAULT_PREFIX
 from quoracy.errors import InvalidRequest, Unavailable
+from quoracy.remote.dial import ChannelOptions
+from quoracy.remote.store import NO_LIMITS, TIMEOUT_S, open_remote
+from quoracy.remote.urls import Target, parse_url
 from quoracy.store.rules import Limits
 
 __all__ = ["WAIT_S", "open_etcd", "parse_engine_url"]

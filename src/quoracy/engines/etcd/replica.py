@@ -16,10 +16,10 @@ import heapq
 import itertools
 from collections.abc import Iterable
 
-from quoracy.engines.embedded.leases import LeaseTable
-from quoracy.engines.embedded.revision_log import Changes
-from quoracy.engines.embedded.state import State
-from quoracy.engines.embedded.watches import WatchHub
+from quoracy.engines.embedded.memory.leases import LeaseTable
+from quoracy.engines.embedded.memory.revision_log import Changes
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.watching.hub import WatchHub
 from quoracy.store.model import KeyValue
 from quoracy.store.rules import Limits
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from quoracy.client.urls import Address, Target, TlsOptions
 from quoracy.errors import InvalidRequest
+from quoracy.remote.urls import Address, Target, TlsOptions
 
 __all__ = [
     "CLIENT_PORT",

@@ -18,12 +18,12 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 
-from quoracy.client.etcd_versions import known_faults
-from quoracy.client.remote import RemoteStore, open_remote
-from quoracy.client.urls import Target, parse_url
 from quoracy.clock import Clock, SystemClock
 from quoracy.engines.embedded.retention import Retention
 from quoracy.errors import InvalidRequest, QuoracyError, Unavailable
+from quoracy.remote.etcd_versions import known_faults
+from quoracy.remote.store import RemoteStore, open_remote
+from quoracy.remote.urls import Target, parse_url
 from quoracy.server.cell import roll_call
 from quoracy.server.cell.config import CellConfig
 from quoracy.server.cell.joining import (

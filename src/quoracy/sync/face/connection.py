@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast, overload
 
 from quoracy.client.connection import Connection as AsyncConnection
 from quoracy.client.recipes.value import DefaultedValue as AsyncDefaultedValue
-from quoracy.client.succession import SessionState
-from quoracy.client.urls import TlsOptions
+from quoracy.client.session_renewal import SessionState
 from quoracy.clock import Clock
 from quoracy.connecting import CLOSE_S
 from quoracy.connecting import connect as async_connect
+from quoracy.remote.urls import TlsOptions
 from quoracy.sync.face.barrier import Barrier
 from quoracy.sync.face.cache import Cache
 from quoracy.sync.face.config import Config

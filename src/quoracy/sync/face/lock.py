@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from quoracy.client.contending import Contender
+from quoracy.client.contender import Contender
 from quoracy.client.recipes.lock import Lock as AsyncLock
 from quoracy.sync.blocks import Block
 from quoracy.sync.face.holding import Held

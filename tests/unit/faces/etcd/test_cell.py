@@ -13,11 +13,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from quoracy.clock import ManualClock
 from quoracy.errors import Indeterminate
 from quoracy.faces.common.asgi import AsgiApp
-from quoracy.faces.etcd.call_counts import CallCounts
-from quoracy.faces.etcd.http_endpoints import make_http_app
-from quoracy.faces.etcd.leadership import Leadership
 from quoracy.faces.etcd.methods import Method, Unary, WithMetadata
-from quoracy.faces.etcd.services import etcd_methods
+from quoracy.faces.etcd.services.all import etcd_methods
+from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.serving.http_endpoints import make_http_app
+from quoracy.faces.etcd.serving.leadership import Leadership
 from quoracy.store.api import Store
 from quoracy.wire.etcd import maintenance, rpc
 from quoracy.wire.etcd.health import HealthCheckRequest, ServingStatus

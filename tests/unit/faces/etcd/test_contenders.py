@@ -9,8 +9,8 @@ import pytest
 
 from quoracy.clock import ManualClock
 from quoracy.errors import QuoracyError
-from quoracy.faces.etcd.contenders import finished
-from quoracy.faces.etcd.faults import status_of
+from quoracy.faces.etcd.errors import status_of
+from quoracy.faces.etcd.services.contenders import finished
 from quoracy.store.api import Store
 from quoracy.store.model import KeyRange
 from quoracy.wire.etcd.election import (

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from quoracy.client.channel import Channel, ChannelOptions, connect
-from quoracy.client.urls import Address
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import serve_etcd
+from quoracy.remote.dial import Channel, ChannelOptions, connect
+from quoracy.remote.urls import Address
 from quoracy.wire.etcd.lock import LockRequest
 from quoracy.wire.etcd.rpc import LeaseGrantRequest, LeaseGrantResponse
 from quoracy.wire.grpc import GrpcError, StatusCode

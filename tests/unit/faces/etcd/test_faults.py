@@ -6,7 +6,7 @@ import pytest
 
 from quoracy import errors
 from quoracy.errors import QuoracyError
-from quoracy.faces.etcd.faults import FAULTS, status_of
+from quoracy.faces.etcd.errors import FAULTS, status_of
 from quoracy.wire.grpc import GrpcError, StatusCode
 
 # What only the library raises, in the process of its user: no server ever answers with it.

@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quoracy.errors import StoreClosed
 from quoracy.faces.common.asgi import AsgiApp
-from quoracy.faces.etcd import http_endpoints
-from quoracy.faces.etcd.call_counts import CallCounts
-from quoracy.faces.etcd.http_endpoints import make_http_app
 from quoracy.faces.etcd.methods import Streaming, Unary
+from quoracy.faces.etcd.serving import http_endpoints
+from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.serving.http_endpoints import make_http_app
 from quoracy.store.api import Store
 from quoracy.store.model import Alarm, RangeResult, Revision, StoreStatus
 from quoracy.wire.etcd.rpc import PutRequest, PutResponse, WatchRequest, WatchResponse

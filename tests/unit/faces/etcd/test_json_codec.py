@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoracy.errors import ProtocolError
-from quoracy.faces.etcd.json_codec import ObjectSplitter, decode_first_json, decode_json, encode_json
+from quoracy.faces.etcd.serving.json_codec import (
+    ObjectSplitter,
+    decode_first_json,
+    decode_json,
+    encode_json,
+)
 from quoracy.store.model import KeyValue as StoredKeyValue
 from quoracy.wire.etcd.kv import Event, EventType, KeyValue
 from quoracy.wire.etcd.rpc import (

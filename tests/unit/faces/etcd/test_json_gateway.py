@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from quoracy.errors import Compacted, Unavailable
-from quoracy.faces.etcd.call_counts import CallCounts
-from quoracy.faces.etcd.json_gateway import JsonGateway
 from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
+from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.serving.json_gateway import JsonGateway
 from quoracy.wire.etcd.rpc import (
     LeaseKeepAliveRequest,
     LeaseKeepAliveResponse,

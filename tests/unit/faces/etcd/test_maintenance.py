@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.backup import restore
+from quoracy.engines.embedded.disk.backup import restore
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.services import etcd_methods
+from quoracy.faces.etcd.services.all import etcd_methods
 from quoracy.store.api import Store
 from quoracy.store.rules import Limits
 from quoracy.wire.etcd.auth import (

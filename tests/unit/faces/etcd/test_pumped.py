@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from quoracy.engines.embedded.streams import EmbeddedWatch
+from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, StoreClosed
-from quoracy.faces.etcd.pumped import Pumped
+from quoracy.faces.etcd.services.pumped import Pumped
 from quoracy.store.api import Polled, Store
 from quoracy.store.model import WatchBatch
 

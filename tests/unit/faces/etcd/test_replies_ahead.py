@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.client.channel import Channel, ChannelOptions, connect
-from quoracy.client.losses import CallLost
-from quoracy.client.translate import txn_payload
-from quoracy.client.urls import Address
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.header import Identity
-from quoracy.faces.etcd.server import Face, serve_etcd
+from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.serving.server import Face, serve_etcd
+from quoracy.remote.call_errors import CallLost
+from quoracy.remote.dial import Channel, ChannelOptions, connect
+from quoracy.remote.translate import txn_payload
+from quoracy.remote.urls import Address
 from quoracy.store import contention
 from quoracy.store.contention import Place, leaving
 from quoracy.wire.etcd.rpc import (

@@ -8,7 +8,7 @@ import pytest
 
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.services import etcd_methods
+from quoracy.faces.etcd.services.all import etcd_methods
 from quoracy.store.api import Store
 from quoracy.store.model import Delete, KeyRange, Put, Txn
 from quoracy.wire.etcd.kv import EventType

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, cast
 
 from quoracy.clock import Clock
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.zookeeper.connection import Connection
-from quoracy.faces.zookeeper.server import Face, serve_zookeeper
+from quoracy.faces.zookeeper.serving.connection import Connection
+from quoracy.faces.zookeeper.serving.server import Face, serve_zookeeper
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.store.api import Store
 from quoracy.wire.zookeeper.codes import Op

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quoracy.clock import ManualClock
+from quoracy.faces.zookeeper.admin.stats import ConnectionStats, ServerStats
+from quoracy.faces.zookeeper.admin.view import WatchesView
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
-from quoracy.faces.zookeeper.stats import ConnectionStats, ServerStats
-from quoracy.faces.zookeeper.view import WatchesView
-from quoracy.faces.zookeeper.watches import WatchKind, WatchTable
+from quoracy.faces.zookeeper.tree.watches import WatchKind, WatchTable
 from quoracy.store.api import Store
 from quoracy.store.model import ClusterHealth
 from quoracy.wire.zookeeper.codes import Op

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.faces.zookeeper.acl import (
+from quoracy.faces.zookeeper.tree.acl import (
     OPEN_ACL,
     SUPER,
     Identity,
@@ -25,7 +25,7 @@ from quoracy.faces.zookeeper.acl import (
     user_name,
     with_identities,
 )
-from quoracy.faces.zookeeper.faults import ZkError
+from quoracy.faces.zookeeper.tree.errors import ZkError
 from quoracy.wire.zookeeper.codes import Err, Perm
 from quoracy.wire.zookeeper.requests import Acl
 

@@ -12,10 +12,10 @@ import pytest
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Indeterminate, Unavailable
-from quoracy.faces.zookeeper.layout import session_key
-from quoracy.faces.zookeeper.rhythm import CLUSTER, NEAR
-from quoracy.faces.zookeeper.server import Face
+from quoracy.faces.zookeeper.serving.server import Face
+from quoracy.faces.zookeeper.serving.session_timing import CLUSTER, NEAR
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree.layout import session_key
 from quoracy.store.model import Txn, TxnResult
 from quoracy.wire.zookeeper.codes import Err, Op
 from tests.support.zookeeper_frames import connect_frame, create_body, get_body, request, set_body, text

@@ -12,8 +12,8 @@ from quoracy.errors import (
     Overloaded,
     Unavailable,
 )
-from quoracy.faces.zookeeper.commits import Outcome
-from quoracy.faces.zookeeper.replica import Replica
+from quoracy.faces.zookeeper.tree.replica import Replica
+from quoracy.faces.zookeeper.writing.commits import Outcome
 from quoracy.store.model import Txn, TxnResult
 from quoracy.wire.zookeeper.codes import Err, Op
 from quoracy.wire.zookeeper.requests import (

@@ -18,10 +18,11 @@ from quoracy.errors import (
     TooLarge,
     Unavailable,
 )
-from quoracy.faces.zookeeper import commits, layout
-from quoracy.faces.zookeeper.commits import Outcome
-from quoracy.faces.zookeeper.replica import Replica
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree.replica import Replica
+from quoracy.faces.zookeeper.writing import commits
+from quoracy.faces.zookeeper.writing.commits import Outcome
 from quoracy.store.model import Compare, Put, Txn, TxnResult
 from quoracy.store.rules import Limits
 from quoracy.wire.zookeeper.codes import Err

@@ -9,10 +9,10 @@ from typing import cast
 
 import pytest
 
-from quoracy.faces.zookeeper import connection as module
-from quoracy.faces.zookeeper.connection import IDENTITIES_MAX
-from quoracy.faces.zookeeper.intake import KEPT_BYTES_MAX
-from quoracy.faces.zookeeper.server import Face
+from quoracy.faces.zookeeper.serving import connection as module
+from quoracy.faces.zookeeper.serving.connection import IDENTITIES_MAX
+from quoracy.faces.zookeeper.serving.receive_queue import KEPT_BYTES_MAX
+from quoracy.faces.zookeeper.serving.server import Face
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.wire.zookeeper.codes import Err, EventType, Op
 from tests.support.zookeeper_frames import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper.acl import OPEN_ACL
-from quoracy.faces.zookeeper.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
-from quoracy.faces.zookeeper.layout import NodeKind, kids_key, node_key
-from quoracy.faces.zookeeper.tree import Node
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree.acl import OPEN_ACL
+from quoracy.faces.zookeeper.tree.layout import NodeKind, kids_key, node_key
+from quoracy.faces.zookeeper.tree.znodes import Node
+from quoracy.faces.zookeeper.writing.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
 from quoracy.store.model import Compare, Delete, Put
 from quoracy.wire.zookeeper.requests import Acl
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from quoracy.errors import DataError
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper.acl import OPEN_ACL, READ_ONLY_ACL
-from quoracy.faces.zookeeper.layout import NodeKind
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, READ_ONLY_ACL
+from quoracy.faces.zookeeper.tree.layout import NodeKind
 from quoracy.store.model import KeyRange
 from quoracy.wire.zookeeper.requests import Acl
 

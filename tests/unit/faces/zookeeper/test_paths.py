@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quoracy.faces.zookeeper.faults import ZkError
-from quoracy.faces.zookeeper.paths import (
+from quoracy.faces.zookeeper.tree.errors import ZkError
+from quoracy.faces.zookeeper.tree.paths import (
     ROOT,
     is_special,
     is_valid,

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper.acl import Identity
-from quoracy.faces.zookeeper.proposals import DeleteContainer
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree.acl import Identity
+from quoracy.faces.zookeeper.writing.proposals import DeleteContainer
 from quoracy.wire.zookeeper.codes import Err, Op
 from quoracy.wire.zookeeper.requests import (
     Acl,

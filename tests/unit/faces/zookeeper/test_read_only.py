@@ -11,10 +11,10 @@ import pytest
 
 from quoracy.clock import ManualClock
 from quoracy.errors import Unavailable
-from quoracy.faces.zookeeper.admin import run_command
-from quoracy.faces.zookeeper.layout import node_key
-from quoracy.faces.zookeeper.server import Face
+from quoracy.faces.zookeeper.admin.commands import run_command
+from quoracy.faces.zookeeper.serving.server import Face
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree.layout import node_key
 from quoracy.store.model import KeyValue
 from quoracy.wire.zookeeper.codes import Err, Op
 from tests.support.zookeeper_frames import (

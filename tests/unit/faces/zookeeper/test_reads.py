@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import pytest
 
-from quoracy.faces.zookeeper import reads as reads_module
-from quoracy.faces.zookeeper.acl import OPEN_ACL, SUPER, Identity, digest_of
-from quoracy.faces.zookeeper.faults import ZkError
-from quoracy.faces.zookeeper.reads import READ_REQUESTS, ReadRequest, Reads
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
-from quoracy.faces.zookeeper.watches import WatchTable
+from quoracy.faces.zookeeper.tree import reads as reads_module
+from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, SUPER, Identity, digest_of
+from quoracy.faces.zookeeper.tree.errors import ZkError
+from quoracy.faces.zookeeper.tree.reads import READ_REQUESTS, ReadRequest, Reads
+from quoracy.faces.zookeeper.tree.watches import WatchTable
 from quoracy.wire.zookeeper.codes import AddWatchMode, Err, WatcherType
 from quoracy.wire.zookeeper.replies import (
     MULTI_END,

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quoracy.faces.zookeeper.layout import NodeKind
-from quoracy.faces.zookeeper.reaper import Reaper, is_due
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
-from quoracy.faces.zookeeper.tree import Node
+from quoracy.faces.zookeeper.tree.layout import NodeKind
+from quoracy.faces.zookeeper.tree.znodes import Node
+from quoracy.faces.zookeeper.writing.container_manager import Reaper, is_due
 from quoracy.wire.zookeeper.codes import Op
 from quoracy.wire.zookeeper.requests import Create, Delete, Multi, SetData
 from tests.support.zookeeper_core import Client, Ensemble, assert_idle, create, ensemble

@@ -12,10 +12,10 @@ import pytest
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, Overloaded, StoreClosed, Unavailable
-from quoracy.faces.zookeeper import layout
-from quoracy.faces.zookeeper import replica as replicas
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
-from quoracy.faces.zookeeper.watches import WatchKind
+from quoracy.faces.zookeeper.tree import layout
+from quoracy.faces.zookeeper.tree import replica as replicas
+from quoracy.faces.zookeeper.tree.watches import WatchKind
 from quoracy.store.model import Txn, TxnResult
 from quoracy.wire.zookeeper.requests import Delete, Multi, SetData
 from tests.support.failing_disk import break_disk

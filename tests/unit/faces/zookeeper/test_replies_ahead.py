@@ -16,8 +16,8 @@ import pytest
 from quoracy.compiled import is_compiled
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.zookeeper import server as module
-from quoracy.faces.zookeeper.server import Face, serve_zookeeper
+from quoracy.faces.zookeeper.serving import server as module
+from quoracy.faces.zookeeper.serving.server import Face, serve_zookeeper
 from quoracy.store.replies import Reply
 from quoracy.wire.zookeeper.codes import XID_AUTH, XID_EVENT, Err, Op
 from tests.support.held_disk import HeldDisk

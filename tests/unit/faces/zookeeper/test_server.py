@@ -16,8 +16,8 @@ import pytest
 
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Unavailable
-from quoracy.faces.zookeeper import server as module
-from quoracy.faces.zookeeper.server import Face, serve_zookeeper
+from quoracy.faces.zookeeper.serving import server as module
+from quoracy.faces.zookeeper.serving.server import Face, serve_zookeeper
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.store.api import Store
 from quoracy.wire.zookeeper.codes import Err, Op

@@ -12,9 +12,9 @@ import pytest
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Indeterminate, LeaseNotFound, NoSpace, Overloaded, QuoracyError, Unavailable
-from quoracy.faces.zookeeper.layout import session_key
-from quoracy.faces.zookeeper.rhythm import NEAR, RENEW_S
+from quoracy.faces.zookeeper.serving.session_timing import NEAR, RENEW_S
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree.layout import session_key
 from quoracy.store.api import Store
 from quoracy.wire.zookeeper.codes import Op
 from tests.support.zookeeper_frames import connect_frame, create_body, request

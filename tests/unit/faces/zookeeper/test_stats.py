@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quoracy.faces.zookeeper.stats import Latency, ServerStats, java_host
+from quoracy.faces.zookeeper.admin.stats import Latency, ServerStats, java_host
 from quoracy.wire.zookeeper.codes import XID_PING, Op
 
 

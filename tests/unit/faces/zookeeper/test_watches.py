@@ -9,10 +9,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quoracy.faces.zookeeper.acl import OPEN_ACL
-from quoracy.faces.zookeeper.paths import ROOT, parent_of
-from quoracy.faces.zookeeper.tree import Change
-from quoracy.faces.zookeeper.watches import WatchKind, WatchTable
+from quoracy.faces.zookeeper.tree.acl import OPEN_ACL
+from quoracy.faces.zookeeper.tree.paths import ROOT, parent_of
+from quoracy.faces.zookeeper.tree.watches import WatchKind, WatchTable
+from quoracy.faces.zookeeper.tree.znodes import Change
 from quoracy.wire.zookeeper.codes import EventType, WatcherType
 from quoracy.wire.zookeeper.requests import Acl
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from quoracy.faces.zookeeper.acl import OPEN_ACL, Identity
-from quoracy.faces.zookeeper.paths import ROOT, parent_and_name, parent_of
-from quoracy.faces.zookeeper.tree import Change, Node, SessionRecord, Tree
+from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, Identity
+from quoracy.faces.zookeeper.tree.paths import ROOT, parent_and_name, parent_of
+from quoracy.faces.zookeeper.tree.znodes import Change, Node, SessionRecord, Tree
 from quoracy.wire.zookeeper.codes import EventType, KeeperState
 from quoracy.wire.zookeeper.requests import Acl
 

@@ -1,0 +1,275 @@
+"""What is held, and what happens when it is not any more.
+
+A `Held` is the state of one acquisition: of a lock, a share of a semaphore, a term of office.  It may
+be passed between tasks.  A `Holding` is the block in which something is held: `async with` acquires,
+guards the body, releases.
+
+    acquire --> held --(session lost, key deleted, held too long)--> lost: the body is cancelled
+                  \\--(release, end of the block)--> released
+
+Invariants
+    * A block is entered holding, or it raises: there is no third way.
+    * `is_held` is False before anybody else can hold it, also in a process that was stopped and knows
+      nothing yet: it looks at the clock.
+    * A block that lost what it held never ends quietly: it raises the loss, or what the body raised.
+    * However a block ends, its key is deleted: at once, or in the background, or with the session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from quoracy.blocks import Enterable, Holding
+from quoracy.client.deletion_watch import wait_taken
+from quoracy.client.session import Session
+from quoracy.client.write_outcome import Outcome
+from quoracy.clock import Timer
+from quoracy.errors import Indeterminate, LeaseLost, LockLost, QuoracyError, Unavailable
+from quoracy.store.model import Compare, CompareTarget, Delete, Op, Relation, Txn, TxnResult
+
+if TYPE_CHECKING:
+    from quoracy.client.context import Ground
+
+__all__ = ["Enterable", "Held", "Holding"]
+
+_log = logging.getLogger(__name__)
+
+
+class Held:
+    """One acquisition: its fencing token, and whether it still is one.
+
+    lost: set when it is not held any more although nobody released it.
+    """
+
+    # Made with `is_won=False` it is something that may be held soon, and `begin_hold` says that it is:
+    # what is made while somebody else still holds it need not be made in the moment in which that ends.
+
+    loss_type: type[LeaseLost] = LockLost
+
+    def __init__(
+        self,
+        ground: Ground,
+        session: Session,
+        *,
+        name: str,
+        key: bytes,
+        token: int,
+        what: str,
+        hold_max_s: float | None = None,
+        on_gone: Callable[[bytes], None] | None = None,
+        is_won: bool = True,
+    ) -> None:
+        self.name, self.key, self.token = name, key, token
+        self.lost = asyncio.Event()
+        self.error: LeaseLost | None = None
+        self._ground, self._session, self._what = ground, session, what
+        self._released = False
+        self._on_gone = on_gone
+        self._losing: list[Callable[[LeaseLost], None]] = []
+        self._watching: asyncio.Task[None] | None = None
+        self._too_long: Timer | None = None
+        self._hold_max_s = hold_max_s
+        self._watch_soon = 0
+        # What makes `releasing` of the token, faster; and what it made, if that was beforehand.
+        self.release_maker: Callable[[int], Txn] | None = None
+        self._release_txn: Txn | None = None
+        if is_won:
+            self.begin_hold(token, ground.clock.now())
+
+    def begin_hold(self, token: int, now: float) -> None:
+        """It is ours, from now on."""
+        self.token = token
+        self._session.tell_loss(self, self._session_lost)
+        if self.error is None:  # a session may be lost by the time it has won something
+            ground, hold_max_s = self._ground, self._hold_max_s
+            self._watch_soon = ground.held_long.add(self._watch, now)
+            if hold_max_s is not None:
+                too_long = f"held for {hold_max_s:g} s"
+                self._too_long = ground.clock.call_later(hold_max_s, lambda: self._lose(too_long))
+
+    def prepare_release(self) -> None:
+        """Make what will be sent to give it up: there is time now, and somebody waits then."""
+        maker = self.release_maker
+        if maker is not None:
+            self._release_txn = maker(self.token)
+        else:
+            self._release_txn = self._ground.writes.prepared(self.releasing())
+
+    # -- whether it is held ------------------------------------------------------------------
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is held for certain, now: nobody is asked, the clock is looked at."""
+        return not self._released and self.error is None and not self._session.is_lost
+
+    @property
+    def remaining_s(self) -> float:
+        """How long it is held for certain if nothing more is heard from the server."""
+        return self._session.remaining_s if self.is_held else 0.0
+
+    def check(self) -> None:
+        """Raise the loss if it is not held any more: for just before something that counts on it."""
+        if self.is_held:
+            return
+        raise self.error or self.loss_type(f"{self._what} was released, so it is not held any more.")
+
+    def guard(self) -> Compare:
+        """A condition for a transaction of your own: that it is still held."""
+        return Compare(self.key, CompareTarget.CREATE, Relation.EQUAL, self.token)
+
+    async def txn(self, *then: Op) -> TxnResult:
+        """Carry out operations on the store if, and only if, it is still held: decided by the store.
+
+        The one kind of write a stale holder can never get through, whatever its clock says.
+        """
+        self.check()
+        result = await self._ground.write(Txn((self.guard(),), then))
+        if not result.succeeded:
+            self.found_gone()
+            self.check()
+        return result
+
+    def found_gone(self) -> None:
+        """The store answered that the key is not there any more."""
+        self._lose(f"its key {self.key!r} is gone")
+
+    # -- giving it up ------------------------------------------------------------------------
+
+    async def release(self) -> None:
+        """Give it up.  Once is enough; a second time does nothing.
+
+        Raises the loss if the store answers that it was gone already: it was not held to the end.
+        If the store cannot be told, this raises why, and goes on trying in the background: others may
+        have to wait for the end of the session.
+        """
+        await self._give_back(quietly=False)
+
+    def was_gone(self, released: TxnResult) -> bool:
+        """Whether the answer to `releasing` shows that there was nothing left to give up."""
+        return not released.succeeded
+
+    def leave(self) -> Coroutine[Any, Any, None]:
+        """`release` at the end of a block, where an error would hide what the block has to say."""
+        return self._give_back(quietly=True)
+
+    async def _give_back(self, *, quietly: bool) -> None:
+        if self._released:
+            return
+        outcome = self._begin_release()
+        if outcome is None:
+            return
+        try:
+            result = await outcome.settled()
+        except QuoracyError as error:
+            self._release_answered(outcome)
+            if self.error is not None:
+                _log.info("%s is lost and was not released: %s", self._what, error)
+            elif quietly and not isinstance(error, LeaseLost):
+                _log.warning("%s is released later, or with its session: %s", self._what, error)
+            else:
+                raise
+        except BaseException:
+            # Nobody waits for the answer any more; something is to be done about it all the same.
+            outcome.add_done_callback(self._release_answered)
+            raise
+        else:
+            self._gone()
+            if self.error is None and self.was_gone(result):
+                self._set_lost(f"when it was released, its key {self.key!r} was gone")
+                if not quietly:  # or the block raises it, unless it has something else to say
+                    self.check()
+
+    def _release_alone(self) -> None:
+        """Give it up; nobody waits for that."""
+        outcome = self._begin_release()
+        if outcome is not None:
+            outcome.add_done_callback(self._release_answered)
+
+    def _begin_release(self) -> Outcome | None:
+        """Send what gives it up; whoever calls this sees to the answer.  None: it is lost."""
+        session = self._session
+        # Asked first: that looks at the clock, and notes a loss that nobody was told of yet.
+        is_lost = session.is_lost
+        self._released = True
+        if is_lost:
+            self._stand_down()
+            self._gone()
+            return None
+        # First of all: somebody waits for it.
+        txn, maker = self._release_txn, self.release_maker
+        if txn is None:
+            txn = self.releasing() if maker is None else maker(self.token)
+        outcome = self._ground.writes.begin(txn)
+        self._stand_down()
+        return outcome
+
+    def _release_answered(self, outcome: Outcome) -> None:
+        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+            self._ground.tidying.remove(self.key, self._session, done=self._gone)
+        else:
+            self._gone()
+
+    def releasing(self) -> Txn:
+        """The transaction that gives it up."""
+        return Txn((self.guard(),), (Delete(self.key),))
+
+    def _gone(self) -> None:
+        """Nothing of it is left in the store."""
+        if self._on_gone is not None:
+            self._on_gone(self.key)
+            self._on_gone = None
+
+    def _stand_down(self) -> None:
+        self._session.forget(self)
+        self._ground.held_long.discard(self._watch_soon)
+        if self._too_long is not None:
+            self._too_long.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+
+    # -- losing it ---------------------------------------------------------------------------
+
+    def on_loss(self, listener: Callable[[LeaseLost], None]) -> None:
+        """Call `listener` in the turn in which it is lost; at once if it is."""
+        if self.error is not None:
+            listener(self.error)
+        else:
+            self._losing.append(listener)
+
+    def _session_lost(self) -> None:
+        self._lose(self._session.lost.result())
+
+    def _lose(self, reason: str) -> None:
+        if self.error is not None or self._released:
+            return
+        error = self._set_lost(reason)
+        self._stand_down()
+        for listener in self._losing:
+            listener(error)
+        self._losing.clear()
+
+    def _set_lost(self, reason: str) -> LeaseLost:
+        self.error = self.loss_type(
+            f"{self._what} with token {self.token} is lost: {reason}. Somebody else may hold it; stop, "
+            "and acquire it again before you go on."
+        )
+        self.lost.set()
+        return self.error
+
+    def _watch(self) -> None:
+        if self._watching is None:
+            self._watching = self._ground.spawn(self._wait_deleted(), name="quoracy-held")
+
+    async def _wait_deleted(self) -> None:
+        """Notice that the key was deleted by somebody else: an operator, `etcdctl del`."""
+        ground = self._ground
+        self._lose(await wait_taken(ground.store, self.key, self.token, ground.clock))
+
+    def __repr__(self) -> str:
+        # Nothing is looked up here that could change anything: a debugger may ask.
+        lost = self.error is not None or self._session.lost.done()
+        state = "released" if self._released else "lost" if lost else "held"
+        return f"<{self._what} token {self.token} {state}>"

@@ -1,0 +1,235 @@
+"""One attempt to get something: the keys it puts, waiting behind older ones, and leaving nothing.
+
+    with Attempt(ground, session, b"jobs/queue/") as attempt:
+        result = await attempt.send(Txn((), (Put(attempt.keys[0], b"", session.id),)))
+        await attempt.wait_turn(...)              # whatever is raised in here takes the keys away
+
+For recipes whose queue is not etcd's (that one is in `contending`): more than one key for an attempt,
+or an order in which not everybody waits for the one right before.
+
+Invariants
+    * Every key is attached to the session's lease, and no two attempts ever have one of the same name:
+      a deletion that arrives late hits nobody else.
+    * A block that raises leaves none of its keys: they are deleted at once, or in the background; one
+      whose creation has an unknown outcome is watched for until the session ends.
+    * A block that ends well leaves its keys: they mean that something is held.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Self, TypeVar
+
+from quoracy.client.context import Ground, Patience
+from quoracy.client.session import Session
+from quoracy.client.write_outcome import Outcome
+from quoracy.errors import (
+    Compacted,
+    Indeterminate,
+    LeaseNotFound,
+    SessionLost,
+    StoreClosed,
+    Unavailable,
+)
+from quoracy.store.model import (
+    Delete,
+    KeyRange,
+    KeyValue,
+    Range,
+    RangeResult,
+    SortTarget,
+    Txn,
+    TxnResult,
+)
+
+__all__ = ["ASK_AGAIN_S", "PAGE", "Attempt", "in_a_session", "newest", "read_all", "read_rest"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+
+# How long to leave a store alone that could not be asked.
+ASK_AGAIN_S = 0.5
+# How many keys are read at a time.
+PAGE = 1_000
+
+_numbers = itertools.count(1)
+
+
+class Attempt:
+    """The keys of one attempt, one under each prefix.
+
+    The first write makes some of them; what is sent later must depend on the first key being there, so
+    that nothing can appear any more once the keys were deleted in their order.
+    """
+
+    def __init__(self, ground: Ground, session: Session, *prefixes: bytes) -> None:
+        name = b"%x-%x" % (session.id, next(_numbers))
+        self.keys = tuple(prefix + name for prefix in prefixes)
+        self._ground, self._session = ground, session
+        self._sent: Outcome | None = None
+        self._answered = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None or self._sent is None:
+            return
+        if self._sent.done():
+            self._withdraw(self._sent)
+        else:  # we are not there for the answer
+            self._sent.add_done_callback(self._withdraw)
+
+    async def send(self, txn: Txn) -> TxnResult:
+        """Carry out a transaction that may make keys of this attempt."""
+        self._sent = self._ground.writes.begin(txn)
+        try:
+            result = await self._sent.settled()
+        except LeaseNotFound:
+            self._session.found_gone()
+            raise
+        self._answered = True
+        return result
+
+    async def wait_turn(
+        self, ahead: KeyRange, *, token: int, last: KeyValue | None, revision: int
+    ) -> None:
+        """Wait until no key of `ahead` is older than our first one, which was made at `token`.
+
+        Only the youngest of those is watched: `last`, as it was at `revision`, and then whichever is
+        left.  Raises `SessionLost` if our key is gone: as good as a session that is.
+        """
+        store, key = self._ground.store, self.keys[0]
+        mine = Range(key, keys_only=True)
+        before = newest(ahead, create_revision_max=token - 1)
+        while last is not None:
+            try:
+                await self._until_deleted(last.key, revision)
+                result = await store.txn(Txn(then=(mine, before)))
+            except StoreClosed:
+                raise
+            except (Unavailable, Indeterminate) as error:
+                _log.info("waiting for %r goes on: %s", last.key, error)
+                await self._ground.clock.sleep(ASK_AGAIN_S)
+                continue
+            own, older = result.results
+            assert isinstance(own, RangeResult)
+            assert isinstance(older, RangeResult)
+            if not own.kvs:
+                raise self.gone()
+            last, revision = older.kvs[0] if older.kvs else None, result.revision
+
+    def check(self) -> None:
+        """Raise if the session is over by now, as a process that was stopped finds: nothing was won."""
+        if self._session.is_lost:
+            raise self._session.loss(f"the key {self.keys[0]!r}")
+
+    def gone(self) -> SessionLost:
+        """The error for a key of ours that is not there any more."""
+        return SessionLost(
+            f"the key {self.keys[0]!r} is gone: its session {self._session.id:x} ended, or somebody "
+            "deleted it. Begin again."
+        )
+
+    async def _until_deleted(self, key: bytes, after: int) -> None:
+        try:
+            async with self._ground.store.watch(key, after=after, puts=False) as batches:
+                while not (await anext(batches)).events:
+                    pass
+        except Compacted:
+            return  # the caller reads again, and sees whether it is gone
+
+    def _withdraw(self, sent: Outcome) -> None:
+        """Take away whatever there is of it.  `sent` is the last thing that was sent, and is over."""
+        session = self._session
+        if session.lost.done():
+            return  # it takes them along
+        error = None if sent.cancelled() else sent.exception()
+        is_known = not sent.cancelled() and not isinstance(error, Indeterminate)
+        if not self._answered and not is_known:
+            for key in self.keys:
+                self._ground.tidying.remove(key, session, may_appear=True)
+        elif self._answered or error is None:
+            outcome = self._ground.writes.begin(Txn((), tuple(Delete(key) for key in self.keys)))
+            outcome.add_done_callback(self._withdrawn)
+
+    def _withdrawn(self, outcome: Outcome) -> None:
+        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+            self._remove_from(0)
+
+    def _remove_from(self, at: int) -> None:
+        """One after the other: a key may appear as long as the first is there."""
+        if at < len(self.keys):
+            key, session = self.keys[at], self._session
+            self._ground.tidying.remove(key, session, done=lambda: self._remove_from(at + 1))
+
+
+async def in_a_session(
+    ground: Ground,
+    patience: Patience,
+    once: Callable[[Session], Awaitable[_T]],
+    *,
+    what: str,
+) -> _T:
+    """Do what needs a session, and again with the next one if that is lost before it is done.
+
+    What is *held* is not its concern: it ends as soon as `once` returned.  Raises `TimedOut`.  With no
+    patience at all a session that is there is used, for as long as `once` takes; none is waited for.
+    """
+    for_work = None if patience.timeout == 0 else patience
+    while True:
+        session = ground.session_now()
+        if session is None:
+            with ground.waiting(f"a session for {what}", patience):
+                session = await ground.session()
+        try:
+            with ground.waiting(what, for_work, session):
+                return await once(session)
+        except (SessionLost, LeaseNotFound) as error:
+            _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
+
+
+def newest(keys: KeyRange, *, limit: int = 1, create_revision_max: int | None = None) -> Range:
+    """The keys that were made last, the very last first."""
+    return Range(
+        keys,
+        limit=limit,
+        sort_by=SortTarget.CREATE,
+        descending=True,
+        keys_only=True,
+        create_revision_max=create_revision_max,
+    )
+
+
+async def read_all(ground: Ground, *ranges: KeyRange) -> tuple[int, list[tuple[KeyValue, ...]]]:
+    """Every key of some ranges as they were at one revision, and that revision; in pages."""
+    while True:
+        result = await ground.store.txn(Txn(then=tuple(Range(keys, limit=PAGE) for keys in ranges)))
+        try:
+            found = []
+            for keys, page in zip(ranges, result.results, strict=True):
+                assert isinstance(page, RangeResult)
+                found.append(await read_rest(ground, keys, page, at=result.revision))
+        except Compacted:
+            continue  # reading took longer than history is kept; begin with the newest
+        return result.revision, found
+
+
+async def read_rest(
+    ground: Ground, keys: KeyRange, page: RangeResult, *, at: int
+) -> tuple[KeyValue, ...]:
+    """Every key of a range whose first page was read at a revision.  Raises `Compacted`."""
+    kvs = list(page.kvs)
+    while page.more:
+        following = KeyRange(kvs[-1].key + b"\0", keys.end)
+        page = await ground.store.range(following, limit=PAGE, at=at)
+        kvs += page.kvs
+    return tuple(kvs)

@@ -1,0 +1,1 @@
+"""Group commit: which writes go to disk together, and when."""

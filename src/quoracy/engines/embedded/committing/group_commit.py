@@ -1,0 +1,536 @@
+"""Group commit: what changed in memory goes to the disk together; who waits for it is told together.
+
+    put, txn, ...  -> State (at once, in memory)  -> the group that is filling
+                                                         |  one frame of the commit log, one sync
+    reads          <- State as of the newest durable <- committed -> WatchHub -> watchers
+                                                         |
+                                                     the writers' answers
+
+Everything here happens in one turn of the loop; what has to wait is `EmbeddedStore`'s.  So this module
+has no coroutines and is compiled: measured with sixteen tasks and no disk, a put takes 26,600
+instructions instead of 33,300.
+
+Invariants
+    * Nothing leaves before what it depends on is durable.  Writes are answered, and events published,
+      when their group is.  Reads are answered as of the newest durable revision: they wait for no disk,
+      show nothing a crash could undo, and see every write that was acknowledged before they came.
+    * A group leaves for the disk when the writer has room; what arrives meanwhile goes into the next.
+      While nothing is on its way it may wait for some turns, for who was just answered (`returning`).
+      Groups end in their order.
+    * A failed commit is the end of writing: its writers get `Indeterminate` (it may be on disk), all
+      later ones `StorageFailed`, and the alarm is up.  Reads go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from quoracy.engines.embedded.committing.commit_delay import Returning
+from quoracy.engines.embedded.committing.group import Group
+from quoracy.engines.embedded.disk.writer import InstantWriter, Writer
+from quoracy.engines.embedded.memory.state import State
+from quoracy.engines.embedded.watching.followers import EmbeddedFollowing, Followings
+from quoracy.engines.embedded.watching.hub import WatchHub
+from quoracy.engines.embedded.watching.queue_waits import FirstWaits
+from quoracy.errors import (
+    Indeterminate,
+    NoSpace,
+    Overloaded,
+    Rejected,
+    StorageFailed,
+    StoreClosed,
+)
+from quoracy.store.api import Ahead, OnDone
+from quoracy.store.following import KeyWrite, OnFailed, Written
+from quoracy.store.model import (
+    Alarm,
+    Put,
+    PutResult,
+    Range,
+    RangeResult,
+    Revision,
+    Txn,
+    TxnResult,
+)
+from quoracy.store.rules import (
+    Limits,
+    check_keys,
+    check_put,
+    check_range,
+    check_txn,
+    request_too_large,
+    writes,
+)
+
+__all__ = ["GroupCommit", "put_bytes"]
+
+# Those who come back may need this very processor.
+_give_way: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
+
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())  # nothing on stderr unless the program sets up logging
+
+
+class GroupCommit:
+    """The state, the group that is filling and the one that is on its way to disk.
+
+    on_compacted: called when a compaction is durable and the state has forgotten.
+    on_left: called when a group has left for the disk: until it is back, its writers need no loop.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        path: Path | None,
+        limits: Limits,
+        loop: asyncio.AbstractEventLoop,
+        on_compacted: Callable[[], None],
+        on_left: Callable[[], None],
+    ) -> None:
+        self.state = state
+        self.limits = limits
+        # Each is looked at for every write, and in a struct that takes longer than the comparison.
+        self._key_bytes_max = limits.key_bytes_max
+        self._request_bytes_max = limits.request_bytes_max
+        self._storage_bytes_max = limits.storage_bytes_max
+        self._pending_bytes_max = limits.pending_bytes_max
+        self.writer: Writer  # set before the first write
+        self._sends_replies = False
+        self._syncs = False  # so that a commit less is worth waiting for
+        self.hub = WatchHub(
+            state,
+            revision=state.revision,
+            events_max=limits.watch_buffer_events_max,
+            bytes_max=limits.watch_buffer_bytes_max,
+        )
+        self.followings = Followings(self, state)
+        self.first_waits = FirstWaits(state, self.hub, loop.call_soon)
+        self.durable: Revision = state.revision
+        self.durable_leases_count = len(state.leases)
+        self.commits_count = 0
+        self.alarms: frozenset[Alarm] = frozenset()
+        self.failure: BaseException | None = None  # what stopped writing, for good
+        self.is_closed = False
+        self._path = path
+        self._loop = loop
+        self._on_compacted, self._on_left = on_compacted, on_left
+        self._filling = Group()
+        self._under_way: deque[Group] = deque()  # on their way to disk, in their order
+        self._flush_due = False
+        self._returning = Returning()
+        self._stays_awake = False
+        self._is_lone_writer = False
+        self._has_replies = False  # since all was quiet the last time
+        self._leases_torn = False  # the failure that stopped writes hit grants or ends of leases
+
+    def use(self, writer: Writer) -> None:
+        """Before the first write."""
+        self.writer = writer
+        self._sends_replies = writer.sends_replies
+        self._syncs = not isinstance(writer, InstantWriter)
+
+    # -- reading -------------------------------------------------------------------------
+
+    def read(self, op: Range) -> RangeResult:
+        check_range(op, self.limits)
+        self.check_open()
+        return self.state.range(op, newest=self.durable)
+
+    # -- writing: `before` is the revision the state had before the change ---------------------
+
+    def put(self, op: Put, size: int) -> asyncio.Future[PutResult]:
+        """Carry it out in memory; done, with its result, when it is durable."""
+        self.check_room(size)
+        result = self.state.put(op)
+        self.stage(result.revision - 1)
+        answer: asyncio.Future[PutResult] = self._loop.create_future()
+        self._filling.answers.append((answer, result))
+        self.schedule_flush()
+        return answer
+
+    def put_value(self, key: object, value: object, lease: int) -> asyncio.Future[PutResult] | None:
+        """`put` of a value and nothing else, as nearly all are; None if anything speaks against it.
+
+        (To read an attribute of a struct takes compiled code longer than all that is compared here.
+        Sixteen tasks, in memory: 24,700 instructions a put, 29,300 by way of a struct.)
+        """
+        if not (isinstance(key, bytes) and isinstance(value, bytes)):
+            return None
+        size = len(key) + len(value)
+        if not 0 < len(key) <= self._key_bytes_max or size > self._request_bytes_max:
+            return None
+        state, group = self.state, self._filling
+        if (
+            self.is_closed
+            or self.failure is not None
+            or self.is_full(size)
+            or group.put_bytes > self._pending_bytes_max
+            or (lease and lease not in state.leases)
+        ):
+            return None
+        group.put_bytes += size
+        kv = state.put_value(key, value, lease)
+        changes = (kv,)
+        group.changes.append(changes)
+        if self.followings.has_others_than(None):
+            self.followings.note(state.revision, changes, None)
+        answer: asyncio.Future[PutResult] = self._loop.create_future()
+        group.answers.append((answer, PutResult(state.revision)))
+        self.schedule_flush()
+        return answer
+
+    def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:
+        """`Begins.begin`, `RepliesAhead.begin_replying`."""
+        state = self.state
+        result: PutResult | TxnResult
+        plain = False
+        if isinstance(op, Put):
+            check_put(op, self.limits)
+            size = len(op.key) + len(op.value)
+        else:
+            plain = check_txn(op, self.limits)
+            if not writes((op,)):
+                return self._begin_reading(op, on_done)
+            size = put_bytes(op)
+        if self.is_full(size):
+            return False
+        self.check_room(size)
+        before = state.revision
+        try:
+            if isinstance(op, Put):
+                result = state.put(op)
+            else:
+                result = state.plain_txn(op) if plain else state.txn(op)
+        except Rejected:
+            return False  # asked again, it waits for what it was judged by
+        if self.stage(before):
+            self._filling.callers.append((on_done, result))
+            self.schedule_flush()
+            if self._is_lone_writer and not self._filling:
+                self._reply_ahead(ahead, result)
+        elif self._filling:
+            self._filling.callers.append((on_done, result))
+        elif self._under_way:
+            self._under_way[-1].callers.append((on_done, result))
+        else:
+            self._loop.call_soon(on_done, result, None)
+        return True
+
+    def _reply_ahead(self, ahead: Ahead | None, result: object) -> None:
+        """It has left for the disk, as far as one can see alone: make the answer meanwhile.  Who has
+        waited for just this comes before the one who did it.
+
+        (Not where there are many: there the loop does not sleep when a commit ends.)
+        """
+        state = self.state
+        reply = self.first_waits.reply_ahead(state.changes(state.revision), state.revision)
+        if reply is None and ahead is not None:
+            reply = ahead(result)
+        if reply is not None:
+            self.writer.attach(reply)
+            self._has_replies = True
+
+    def expect(self) -> None:
+        """`RepliesAhead.expect`."""
+        # Where there are many, the disk is at work anyway.
+        if self._is_lone_writer and not self._under_way:
+            self.writer.expect()
+
+    def catch_up(self) -> None:
+        """`RepliesAhead.catch_up`."""
+        if self._has_replies:
+            self.writer.catch_up()
+
+    def _begin_reading(self, txn: Txn, on_done: OnDone) -> bool:
+        self.check_open()
+        try:
+            result = self.state.read_txn(txn, newest=self.durable)
+        except Rejected:
+            return False
+        self._loop.call_soon(on_done, result, None)
+        return True
+
+    def take(self, txn: Txn, on_failed: OnFailed, by: EmbeddedFollowing) -> TxnResult:
+        """`Following.take`."""
+        plain = check_txn(txn, self.limits)
+        self._check_takable(put_bytes(txn))
+        before = self.state.revision
+        result = self.state.plain_txn(txn) if plain else self.state.txn(txn)
+        if self.stage(before, by):
+            self._filling.takers.append((on_failed, self.state.revision))
+            self.schedule_flush()
+        return result
+
+    def write(
+        self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, written: Written, by: EmbeddedFollowing
+    ) -> int:
+        """`Following.write`."""
+        self._check_takable(self._size_of(writes))
+        before = self.state.revision
+        revision = self.state.write(writes)
+        staged = self.stage(before, by)
+        assert staged
+        group = self._filling
+        group.takers.append((on_failed, revision))
+        if self._sends_replies:
+            reply = written.reply(revision)
+            if reply is not None:
+                group.replies.append(reply)
+        self.schedule_flush()
+        return revision
+
+    def _size_of(self, writes: tuple[KeyWrite, ...]) -> int:
+        """The bytes they carry; refuses what is too large."""
+        size = 0
+        for write in writes:
+            key, value = write.key, write.value
+            if len(key) > self._key_bytes_max:
+                check_keys(key, self.limits)
+            size += len(key)
+            if value is not None:
+                size += len(value)
+        if size > self._request_bytes_max:
+            raise request_too_large(size, self.limits)
+        return size
+
+    def end_lease(self, lease: int) -> Revision:
+        """End a lease without waiting for the disk: it goes with the next commit."""
+        before = self.state.revision
+        revision = self.state.end_lease(lease)
+        self._filling.leases.append((lease, None))
+        self.stage(before)
+        self.schedule_flush()
+        return revision
+
+    def enlist_grant(self, lease: int, ttl_s: float) -> asyncio.Future[None]:
+        """A lease was granted; done when that is durable."""
+        self._filling.leases.append((lease, ttl_s))
+        return self.enlist()
+
+    def enlist_compaction(self, at: int) -> asyncio.Future[None]:
+        """Compact with the next commit; done when that is durable and the state has forgotten."""
+        self._filling.compact_revision = at
+        return self.enlist()
+
+    def remember(self, name: str, value: object) -> None:
+        """Keep something beside the data, with the next commit."""
+        self._filling.meta[name] = value
+        self.schedule_flush()
+
+    # -- waiting for the disk --------------------------------------------------------------
+
+    def stage(self, before: int, by: EmbeddedFollowing | None = None) -> bool:
+        """Put what changed, if anything did, into the group that is filling."""
+        revision = self.state.revision
+        if revision == before:
+            return False
+        changes = self.state.changes(revision)
+        self._filling.changes.append(changes)
+        if self.followings.has_others_than(by):
+            self.followings.note(revision, changes, by)
+        return True
+
+    def enlist(self) -> asyncio.Future[None]:
+        """Done when the group that is filling is durable."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._filling.waiters.append(waiter)
+        self.schedule_flush()
+        return waiter
+
+    def settling(self) -> asyncio.Future[None] | None:
+        """Done when everything in memory is durable; None if it is."""
+        if self._filling:
+            return self.enlist()
+        if not self._under_way:
+            self.check_unfailed()
+            return None
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._under_way[-1].waiters.append(waiter)
+        return waiter
+
+    def leases_settling(self) -> asyncio.Future[None] | None:
+        """Done when every grant and end of a lease is durable; None if it is.
+
+        A keep-alive itself is never written (after a restart every lease has its full time again), so
+        it need not wait for the disk unless the lease itself is on its way there.
+        """
+        if self._filling.leases:
+            return self.settling()
+        for group in self._under_way:
+            if group.leases:
+                return self.settling()
+        if self._leases_torn:
+            self.check_unfailed()
+        return None
+
+    def schedule_flush(self) -> None:
+        # Not at once: everybody whose turn it is in this round of the loop gets into the group.  Unless
+        # there seems to be only one writer, for whom a round is time lost (4 % of a put in one
+        # comparison, nothing beyond the noise in another); if there are others after all, they meet in
+        # the next group.
+        if self._flush_due:
+            return
+        if self._returning.awaited and self._returning.came():
+            return  # `_stay_awake` will have it leave, if nobody else does
+        if not self.writer.has_room:
+            return
+        if self._is_lone_writer:
+            self._flush()
+        else:
+            self._flush_due = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_due = False
+        group = self._filling
+        if self.failure is not None or not group or not self.writer.has_room:
+            return
+        group.revision = self.state.revision
+        group.leases_count = len(self.state.leases)
+        self._is_lone_writer = group.waiting_count == 1
+        self._filling = Group()
+        self._under_way.append(group)
+        if group.replies:
+            self._has_replies = True
+        self.writer.commit(group, self._committed, group.replies)
+        self._on_left()
+
+    def _committed(self, error: BaseException | None, _: object) -> None:
+        group = self._under_way.popleft()
+        if not self._under_way:
+            self._has_replies = False
+        if error is not None:
+            self.fail(error, group)
+            return
+        self.commits_count += 1
+        first, self.durable = self.durable + 1, group.revision
+        self.durable_leases_count = group.leases_count
+        if group.compact_revision is not None:
+            self.state.compact(group.compact_revision)
+            self._on_compacted()
+        # Events first: whoever gets its answer now may ask what others have been told.
+        try:
+            if self.followings:
+                self.followings.tell(first, group.revision)
+            self.hub.publish(group.revision)
+            self.first_waits.tell()
+        finally:
+            group.succeeded()
+            # Not at once: those who were just answered come back in this same turn.  Leaving without
+            # them splits writers into groups that never meet again, each with a sync of its own
+            # (measured with 16 writers that started one by one, and one commit under way at a time: 8 a
+            # commit and 21,000 puts/s; now 16 and 32,000).
+            if self._syncs and not self._under_way and self._returning.answered(group.clients_count):
+                self._stay_awake_soon()
+            elif self._filling:
+                self.schedule_flush()
+
+    def _stay_awake_soon(self) -> None:
+        if not self._stays_awake:
+            self._stays_awake = True
+            self._loop.call_soon(self._stay_awake)
+
+    def _stay_awake(self) -> None:
+        """For another turn, while writers are on their way back; then let go what is there."""
+        self._stays_awake = False
+        if self._returning.turn():
+            # Not to the worker.  It copies pages for milliseconds, and a loop that has made way for it
+            # is ready and waits, though another processor sleeps: nobody has woken it, so nobody looks
+            # for one.  (With 16 clients and ephemeral nodes: p99 1.47 ms with it, 1.05 without.)
+            if not self.writer.is_at_work:
+                _give_way()
+            self._stay_awake_soon()
+        elif self._filling:
+            self.schedule_flush()
+
+    def fail(self, error: BaseException, group: Group | None = None) -> None:
+        """The journal failed: stop writing, say so, keep reading."""
+        if self.failure is None:
+            # What the disk does is told in a line; anything else is a bug and wants its traceback.
+            expected = isinstance(error, StorageFailed)
+            _log.error("writing stopped: %s", error, exc_info=None if expected else error)
+            self.failure = error.cause if isinstance(error, StorageFailed) else error
+            self.alarms |= {Alarm.STORAGE_FAILED}
+        if self._filling.leases or (group is not None and group.leases):
+            self._leases_torn = True
+        filling, self._filling = self._filling, Group()
+        if group is not None:
+            group.failed(Indeterminate(f"this write may be on disk or not: {error}"))
+        filling.failed(StorageFailed(str(self._path), self.failure))
+        self.followings.dismiss(StorageFailed(str(self._path), self.failure))
+
+    # -- refusing ------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        if self.is_closed:
+            raise StoreClosed
+
+    def check_writable(self) -> None:
+        if self.is_closed:
+            raise StoreClosed
+        self.check_unfailed()
+
+    def check_unfailed(self) -> None:
+        # A new error each time: one that is raised again and again gathers the traceback of each.
+        if self.failure is not None:
+            raise StorageFailed(str(self._path), self.failure)
+
+    def is_full(self, size: int) -> bool:
+        return bool(self.alarms) or self.state.size_bytes + size > self._storage_bytes_max
+
+    def check_room(self, size: int) -> None:
+        self.check_writable()
+        if self.is_full(size):
+            limit = self.limits.storage_bytes_max
+            if not self.alarms:
+                _log.warning("the quota of %d bytes is used up: writes are refused", limit)
+            self.alarms |= {Alarm.NO_SPACE}
+            raise NoSpace(size=self.state.size_bytes, size_max=limit)
+        self._check_pending(size)
+
+    def _check_takable(self, size: int) -> None:
+        """(The alarm is not for this: there is none before `make_room` was tried.)"""
+        self.check_writable()
+        if self.is_full(size):
+            raise NoSpace(size=self.state.size_bytes, size_max=self.limits.storage_bytes_max)
+        self._check_pending(size)
+
+    def _check_pending(self, size: int) -> None:
+        group = self._filling
+        if group.put_bytes > self._pending_bytes_max:
+            raise Overloaded(pending=group.put_bytes, pending_max=self._pending_bytes_max)
+        group.put_bytes += size
+
+    def review_space(self) -> None:
+        """Writes resume when there is room again, with some to spare so that they do not stutter."""
+        if (
+            Alarm.NO_SPACE in self.alarms
+            and self.state.size_bytes <= self.limits.storage_bytes_max * 0.95
+        ):
+            self.alarms -= {Alarm.NO_SPACE}
+            _log.warning("there is room again: writes are taken")
+
+    @property
+    def pressed_for_space(self) -> bool:
+        """Whether history should give way to data."""
+        state, limit = self.state, self.limits.storage_bytes_max
+        if Alarm.NO_SPACE in self.alarms:
+            return state.history_bytes > 0
+        return state.size_bytes > limit * 3 // 4 and state.history_bytes > limit // 20
+
+
+def put_bytes(txn: Txn) -> int:
+    """What its puts could add at most, both branches together."""
+    size = 0
+    for op in (*txn.then, *txn.otherwise):
+        if isinstance(op, Put):
+            size += len(op.key) + len(op.value)
+        elif isinstance(op, Txn):
+            size += put_bytes(op)
+    return size

@@ -1,0 +1,1 @@
+"""The state in memory: keys with their versions, leases, the revision log.  No clock, no I/O."""

@@ -1,0 +1,1 @@
+"""Watches on the state in memory: who is notified of which revision."""

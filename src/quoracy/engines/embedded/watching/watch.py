@@ -1,0 +1,154 @@
+"""The watch a consumer holds: waiting, waking and closing around one `Watcher`.  Decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from quoracy.clock import Clock
+from quoracy.engines.embedded.watching.hub import Watcher, WatchHub
+from quoracy.errors import InvalidRequest, StoreClosed
+from quoracy.store.model import KeyRange, Revision, WatchBatch
+
+__all__ = ["EmbeddedWatch", "StreamKeeper"]
+
+# History is scanned in pieces of this many revisions (about 1 ms), so that others get their turn.
+_CATCH_UP_REVISIONS = 2000
+
+
+class StreamKeeper(Protocol):
+    """The store that a watch belongs to: knows all that are open, to end them with itself."""
+
+    def enter_stream(self, stream: EmbeddedWatch) -> None: ...
+
+    def leave_stream(self, stream: EmbeddedWatch) -> None: ...
+
+
+class EmbeddedWatch:
+    """A `WatchStream`, `Polled`.  One consumer at a time."""
+
+    def __init__(
+        self,
+        store: StreamKeeper,
+        hub: WatchHub,
+        clock: Clock,
+        keys: KeyRange,
+        *,
+        after: int | None = None,
+        puts: bool = True,
+        deletes: bool = True,
+        prev_kv: bool = False,
+        progress_s: float | None = None,
+    ) -> None:
+        if after is not None and after < 0:
+            raise InvalidRequest(f"a watch after revision {after} is not possible. Give 0 or more.")
+        if progress_s is not None and not progress_s > 0:
+            raise InvalidRequest(f"progress_s is {progress_s}. Give more than 0, or none.")
+        self._store = store
+        self._hub = hub
+        self._clock = clock
+        self._after = after
+        self._watcher = Watcher(
+            keys,
+            next_revision=0,  # known when it is entered
+            wake=self._wake,
+            puts=puts,
+            deletes=deletes,
+            prev_kv=prev_kv,
+            progress_s=progress_s,
+        )
+        self._revision = Revision(0)
+        self._waiter: asyncio.Future[None] | None = None
+        self._ready: Callable[[], None] | None = None
+        self._open = False
+        self._store_closed = False
+
+    @property
+    def keys(self) -> KeyRange:
+        return self._watcher.keys
+
+    @property
+    def revision(self) -> Revision:
+        return self._revision
+
+    def request_progress(self) -> None:
+        self._watcher.progress_wanted = True
+        self._wake()
+
+    async def __aenter__(self) -> Self:
+        self._store.enter_stream(self)
+        self._revision = Revision(self._hub.revision if self._after is None else self._after)
+        # Revision 1 is the empty store: nothing happened in it.
+        self._watcher.next_revision = max(self._revision + 1, 2)
+        self._hub.add(self._watcher, now=self._clock.now())
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._open:
+            self._open = False
+            self._hub.remove(self._watcher)
+            self._store.leave_stream(self)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> WatchBatch:
+        while True:
+            batch = self.poll()
+            if batch is not None:
+                return batch
+            if self._watcher.synced:
+                await self._wait()
+            else:
+                await asyncio.sleep(0)
+
+    def poll(self) -> WatchBatch | None:
+        watcher = self._watcher
+        if not self._open:
+            raise InvalidRequest("the watch is not open. Use it inside `async with`.")
+        while True:
+            if watcher.buffer or watcher.progress_wanted:
+                batch = self._hub.take(watcher, now=self._clock.now())
+                if batch is not None:
+                    self._revision = batch.revision
+                    return batch
+            if self._store_closed:
+                raise StoreClosed
+            if watcher.synced:
+                return None
+            self._hub.catch_up(watcher, revisions_max=_CATCH_UP_REVISIONS)
+            if not watcher.buffer and not watcher.synced:
+                if self._ready is not None:  # there is more to look through, after others had a turn
+                    asyncio.get_running_loop().call_soon(self._ready)
+                return None
+
+    def on_ready(self, call: Callable[[], None]) -> None:
+        self._ready = call
+
+    async def _wait(self) -> None:
+        if self._waiter is not None:
+            raise InvalidRequest("another task waits on this watch. Give each task a watch of its own.")
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._ready is not None:
+            self._ready()
+        elif self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def store_closed(self) -> None:
+        """What was buffered is still delivered; after that the consumer gets `StoreClosed`."""
+        self._store_closed = True
+        self._wake()

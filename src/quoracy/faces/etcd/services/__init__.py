@@ -1,0 +1,1 @@
+"""etcd's services, one module each, as procedures over a Store."""

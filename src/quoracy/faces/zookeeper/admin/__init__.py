@@ -1,0 +1,1 @@
+"""What operators ask a ZooKeeper server: four-letter words, AdminServer commands, counters."""
