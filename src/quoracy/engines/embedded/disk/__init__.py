@@ -1,1 +1,1 @@
-"""What the embedded engine keeps on disk: the commit log, the SQLite journal, and the threads that write them."""
+"""What the embedded engine keeps on disk: the commit log, the SQLite journal, their threads."""
