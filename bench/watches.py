@@ -10,7 +10,7 @@ from bench.load import VALUE, closed_loop, key, puts
 from bench.results import Section, Table, count, ratio
 from bench.rounds import Contestant, Settings, alternate, run
 from quoracy.engines.opening import open_embedded
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import KeyRange
 
 __all__ = ["measure"]
@@ -58,7 +58,7 @@ async def _fan_out(settings: Settings, crowd: int) -> dict[int, float]:
 
 
 def _deliveries(store: Store, watchers: int, *, events: int) -> Contestant:
-    async def consume(stream: WatchStream) -> None:
+    async def consume(stream: Watch) -> None:
         received = 0
         while received < events:
             received += len((await anext(stream)).events)

@@ -17,9 +17,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "native": (),
     "directories": (),
     "store.model": (),
-    "store.following": ("store.model", "store.replies", "native"),
-    "store.replies": (),
-    "store.api": ("store.model", "store.following", "store.replies", "errors"),
+    "store.completion": ("native",),
+    "store.api": ("store.model", "store.completion", "errors"),
     "store": ("errors", "native"),
     "engines.embedded": ("store", "errors", "clock", "directories", "native"),
     # What it holds in memory is the embedded engine's; how it speaks to etcd is `remote`'s.
@@ -96,7 +95,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
 # Whatever decides anything runs without a network, a disk, a thread or a clock of its own.
 PURE = (
     "errors",
-    "store",
+    "store.api",
+    "store.completion",
+    "store.contention",
+    "store.digest",
+    "store.model",
+    "store.rules",
     "wire",
     "engines.embedded.memory",
     "engines.embedded.retention",

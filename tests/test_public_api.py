@@ -24,7 +24,7 @@ PUBLIC = """
     NoSpace Op OpResult Overloaded ProtocolError Put PutResult QuoracyError Range RangeResult
     Rejected Relation RestoreReport Retention Revision SortTarget StateHash StorageFailed Store
     StoreClosed StoreStatus TooLarge Txn TxnResult Unavailable Unsupported WatchBatch
-    WatchStream __version__ open_embedded open_store restore
+    Watch __version__ open_embedded open_store restore
 """
 
 

@@ -67,7 +67,8 @@ from quoracy.errors import (
     ValueUnreadable,
 )
 from quoracy.opening import open_store
-from quoracy.store.api import KnowsTimes, Store, WatchStream
+from quoracy.store.api import Store, Watch
+from quoracy.store.legacy import KnowsTimes
 from quoracy.store.model import (
     NO_LEASE,
     Alarm,
@@ -211,8 +212,8 @@ __all__ = [
     "Value",
     "ValueUnreadable",
     "Versioned",
+    "Watch",
     "WatchBatch",
-    "WatchStream",
     "WorkQueue",
     "WorkStats",
     "WriteHeld",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.errors import Compacted, Unavailable
 from quoracy.remote.store import open_remote
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import Event, EventKind, KeyRange
 from tests.cells.load import Ending, Settings, addresses_of, wait_answering
 from tests.checkers.watching import Change
@@ -93,7 +93,7 @@ class _Watcher:
             await asyncio.sleep(_PAUSE_S)
         return False
 
-    async def _read(self, watch: WatchStream, record: Watched) -> None:
+    async def _read(self, watch: Watch, record: Watched) -> None:
         async for batch in watch:
             self._newest = max(self._newest, batch.revision)
             if batch.events:
@@ -101,7 +101,7 @@ class _Watcher:
                 record.batches.append((batch.revision, changes))
 
     async def _catch_up(
-        self, record: Watched, reading: asyncio.Task[None], watch: WatchStream, revision: int
+        self, record: Watched, reading: asyncio.Task[None], watch: Watch, revision: int
     ) -> None:
         """The end is a change, so a watch of everything sees it."""
         deadline = time.monotonic() + _CATCHES_UP_S_MAX

@@ -13,7 +13,7 @@ from quoracy.errors import InvalidRequest, LeaseLost, LeaseNotFound
 from quoracy.store import contention
 from quoracy.store.api import Store
 from quoracy.store.contention import Place
-from quoracy.store.model import KeyRange, Txn, TxnResult
+from quoracy.store.model import KeyRange, Revision, Txn, TxnResult
 
 NAME = b"jobs/nightly"
 
@@ -86,9 +86,10 @@ class Counting:
         self._expected = expected
         self.reached = asyncio.Event()
 
+    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        return await contention.wait_by_watching(cast("Store", self), name, key, token)
+
     def __getattr__(self, name: str) -> Any:
-        if name == "wait_oldest":
-            raise AttributeError(name)
         return getattr(self._store, name)
 
     async def txn(self, txn: Txn) -> TxnResult:

@@ -19,7 +19,8 @@ import msgspec
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, QuoracyError
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store
+from quoracy.store.api import Watch as StoreWatch
 from quoracy.store.model import (
     Delete,
     KeyRange,
@@ -355,7 +356,7 @@ async def _ask_ours(store: Store, request: Request) -> Outcome:
         return Refused(type(error), str(error))
 
 
-async def _follow(stream: WatchStream, end: int) -> Watched:
+async def _follow(stream: StoreWatch, end: int) -> Watched:
     """What the stream delivers up to revision `end`, where it has something to deliver."""
     batches: list[WatchBatch] = []
     try:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from quoracy.errors import Indeterminate, Unavailable
 from quoracy.opening import open_store
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import KeyRange, LeaseId, Put, Txn
 from quoracy.store.rules import Limits
 from tests.faults.server_ledger import Grant, Ledger, Outcome, Watched, Write
@@ -45,7 +45,7 @@ class Load:
         self._url, self._ledger, self._seed = url, ledger, seed
         self._stopping = False
         self._final_revision: int | None = None
-        self._streams: list[WatchStream] = []
+        self._streams: list[Watch] = []
         self._working: list[asyncio.Task[None]] = []
         self._watching: list[asyncio.Task[None]] = []
         self._waiting_for: tuple[int, asyncio.Event] | None = None
@@ -99,7 +99,7 @@ class Load:
                     event.set()
                     self._waiting_for = None
 
-    async def _watch(self, stream: WatchStream, watched: Watched, lag_s: float) -> None:
+    async def _watch(self, stream: Watch, watched: Watched, lag_s: float) -> None:
         async for batch in stream:
             watched.batches.append(batch)
             self._ledger.newest = max(self._ledger.newest, batch.revision)

@@ -18,8 +18,8 @@ from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import NoSpace
+from quoracy.store.completion import Reply
 from quoracy.store.model import Alarm, Delete, KeyRange, Put, Txn
-from quoracy.store.replies import Reply
 from quoracy.store.rules import Limits
 from tests.faults.judge import EVERYTHING, KEEP_ALL
 from tests.faults.scale import rounds

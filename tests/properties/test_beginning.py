@@ -55,7 +55,7 @@ def test_a_transaction_that_is_begun_ends_as_one_that_is_awaited(drawn: Sequence
                 txn = at_revision(each, (await begun.status()).revision)
                 assert await _begun(begun, txn) == await _awaited(awaited, txn)
             everything = Range(KeyRange.everything())
-            assert begun.read(everything) == awaited.read(everything)
+            assert begun.read_now(everything) == awaited.read_now(everything)
 
     asyncio.run(run())
 

@@ -22,7 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from quoracy.clock import ManualClock
 from quoracy.errors import Compacted, QuoracyError, StoreClosed
-from quoracy.store.api import PutOptions, RangeOptions, Store, WatchStream
+from quoracy.store.api import PutOptions, RangeOptions, Store, Watch
 from quoracy.store.model import (
     Delete,
     Event,
@@ -73,7 +73,7 @@ _values = st.sampled_from([b"", b"1", b"2"])
 class _Watch:
     """A watch of the store, and what the model says it asked for."""
 
-    stream: WatchStream
+    stream: Watch
     keys: KeyRange
     after: int
     puts: bool
@@ -111,7 +111,7 @@ class _StoreMachine(RuleBasedStateMachine):
         self._engine: Engine = Engines(self._directory).get(self.engine_name)
         self._open: AsyncExitStack
         self.store: Store
-        self.audit: WatchStream
+        self.audit: Watch
         self.run(self._enter())
 
     @initialize(ids=st.sets(st.sampled_from(LEASES)))
@@ -468,11 +468,11 @@ async def _gather(asked: list[Coroutine[Any, Any, T]]) -> list[T]:
     return await asyncio.gather(*asked)
 
 
-async def _next(stream: WatchStream) -> WatchBatch | None:
+async def _next(stream: Watch) -> WatchBatch | None:
     return await anext(stream)
 
 
-async def _peek(stream: WatchStream) -> WatchBatch | None:
+async def _peek(stream: Watch) -> WatchBatch | None:
     """What the watch tells without waiting."""
     reading = asyncio.ensure_future(anext(stream))
     await turns()

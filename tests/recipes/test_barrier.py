@@ -13,7 +13,7 @@ import quoracy
 from quoracy.client.connection import Connection
 from quoracy.client.recipes.barrier import Barrier
 from quoracy.clock import ManualClock
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import Keys, WatchBatch
 from tests.support.asking import eventually, turns
 from tests.support.cancelling import cancelled_everywhere
@@ -36,8 +36,8 @@ class Away(Meddling):
     def come_back(self) -> None:
         self._gone = asyncio.Event()
 
-    def watch(self, keys: Keys, **options: Any) -> WatchStream:
-        return cast("WatchStream", _Cut(super().watch(keys, **options), self, self._gone))
+    def watch(self, keys: Keys, **options: Any) -> Watch:
+        return cast("Watch", _Cut(super().watch(keys, **options), self, self._gone))
 
     async def _refuse(self, _: object) -> None:
         if self._gone.is_set():
@@ -48,7 +48,7 @@ class Away(Meddling):
 class _Cut:
     """A watch that is over as soon as the way to its store is."""
 
-    def __init__(self, stream: WatchStream, away: Away, gone: asyncio.Event) -> None:
+    def __init__(self, stream: Watch, away: Away, gone: asyncio.Event) -> None:
         self._stream, self._away, self._gone = stream, away, gone
 
     async def __aenter__(self) -> Self:

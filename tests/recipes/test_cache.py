@@ -15,7 +15,7 @@ import quoracy
 from quoracy.client import mirror_keeper
 from quoracy.client.recipes.cache import Cache, CacheBatch
 from quoracy.clock import ManualClock
-from quoracy.store.api import WatchStream
+from quoracy.store.api import Watch
 from quoracy.store.model import Compare, Delete, Op, Put, Txn
 from tests.support.asking import contents, newest, turns, until
 from tests.support.cancelling import cancelled_everywhere
@@ -357,7 +357,7 @@ async def test_watch_that_is_refused_ends_the_cache_with_the_reason(timed: Place
                     cache.items()
 
 
-def refused_watch() -> WatchStream:
+def refused_watch() -> Watch:
     raise quoracy.Rejected("not permitted")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from quoracy.clock import ManualClock
 from quoracy.errors import QuoracyError
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import (
     Event,
     EventKind,
@@ -67,12 +67,12 @@ async def decided(store: Store) -> dict[bytes, bytes]:
     return seen
 
 
-async def take(stream: WatchStream, count: int) -> list[WatchBatch]:
+async def take(stream: Watch, count: int) -> list[WatchBatch]:
     """The next `count` batches."""
     return [await anext(stream) for _ in range(count)]
 
 
-async def read_to(stream: WatchStream, revision: int) -> list[WatchBatch]:
+async def read_to(stream: Watch, revision: int) -> list[WatchBatch]:
     """Every batch up to `revision`, which must be one the watch has events of."""
     batches = [await anext(stream)]
     while batches[-1].revision < revision:
@@ -95,7 +95,7 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0)
 
 
-async def stays_silent(stream: WatchStream, store: Store) -> bool:
+async def stays_silent(stream: Watch, store: Store) -> bool:
     """Whether the watch has nothing to say, even after a write elsewhere has gone all the way."""
     waiting = asyncio.ensure_future(anext(stream))
     await store.delete(b"\0nothing here")
@@ -106,7 +106,7 @@ async def stays_silent(stream: WatchStream, store: Store) -> bool:
     return silent
 
 
-async def read_to_the_end(stream: WatchStream) -> tuple[list[WatchBatch], QuoracyError]:
+async def read_to_the_end(stream: Watch) -> tuple[list[WatchBatch], QuoracyError]:
     """Everything a watch tells, and the error it ends with."""
     batches: list[WatchBatch] = []
     try:
@@ -116,7 +116,7 @@ async def read_to_the_end(stream: WatchStream) -> tuple[list[WatchBatch], Quorac
         return batches, error
 
 
-async def failure_of(stream: WatchStream) -> QuoracyError:
+async def failure_of(stream: Watch) -> QuoracyError:
     """The error a watch ends with: an engine may tell when it is entered or when it is read."""
     try:
         async with stream:

@@ -14,7 +14,8 @@ import msgspec
 
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import QuoracyError, Unavailable
-from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.api import Cluster, PutOptions, RangeOptions, Store, Watch, WatchOptions
+from quoracy.store.legacy import LegacyStore
 from quoracy.store.model import (
     ClusterHealth,
     DeleteResult,
@@ -52,7 +53,7 @@ _WELL = ClusterHealth(
 )
 
 
-class ClusterStore:
+class ClusterStore(LegacyStore):
     """`set_health` changes what it says of itself, and whether it serves."""
 
     def __init__(self, inner: Store) -> None:
@@ -60,6 +61,10 @@ class ClusterStore:
         self._health = _WELL
         self._listeners: dict[object, Callable[[bool], None]] = {}
         self.write_error: QuoracyError | None = None  # what the next writes end with
+
+    @property
+    def cluster(self) -> Cluster:  # type: ignore[override]
+        return self
 
     def set_health(self, **fields: object) -> None:
         was_serving = self._health.is_serving
@@ -154,7 +159,7 @@ class ClusterStore:
         self._check()
         return await self._inner.leases()
 
-    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> Watch:
         return self._inner.watch(keys, **options)
 
     async def hash(self, *, at: int | None = None) -> StateHash:

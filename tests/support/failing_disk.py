@@ -9,7 +9,7 @@ from quoracy.engines.embedded.committing.batch import Batch
 from quoracy.engines.embedded.disk.journal_jobs import Done
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.errors import StorageFailed
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 
 __all__ = ["break_disk"]
 

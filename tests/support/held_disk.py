@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from quoracy.engines.embedded.disk.file_sync import FileSync, FileSyncs, OnSynced
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 
 __all__ = ["HeldDisk"]
 

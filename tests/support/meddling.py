@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from quoracy.errors import QuoracyError, Rejected
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import Keys, RangeResult, WatchBatch
 
 __all__ = ["Meddling"]
@@ -38,11 +38,11 @@ class Meddling:
             await self.before_range(options)
         return await self.store.range(keys, **options)
 
-    def watch(self, keys: Keys, **options: Any) -> WatchStream:
+    def watch(self, keys: Keys, **options: Any) -> Watch:
         stream = self.store.watch(keys, **options)
         if options.get("progress_s") is not None and not self.tells_progress:
-            return cast("WatchStream", _Deaf(Rejected("progress cannot be told to you")))
-        return cast("WatchStream", _Deaf()) if self.deaf else stream
+            return cast("Watch", _Deaf(Rejected("progress cannot be told to you")))
+        return cast("Watch", _Deaf()) if self.deaf else stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.store, name)

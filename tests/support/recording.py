@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 from quoracy.errors import Indeterminate, Unavailable
-from quoracy.store.api import Store, WatchOptions, WatchStream
-from quoracy.store.model import Delete, Keys, Put, Txn, TxnResult
+from quoracy.store.api import Store, Watch, WatchOptions
+from quoracy.store.contention import wait_by_watching
+from quoracy.store.model import Delete, Keys, Put, Revision, Txn, TxnResult
 
 __all__ = ["Recording", "Trouble", "writes_to"]
 
@@ -52,7 +53,7 @@ class Recording:
         while self._late:
             await self._store.txn(self._late.pop(0))
 
-    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> Watch:
         self.watched.append(keys)
         return self._store.watch(keys, **options)
 
@@ -79,8 +80,11 @@ class Recording:
         await self._store.compact(revision)
         return result
 
+    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        return await wait_by_watching(cast("Store", self), name, key, token)
+
     def __getattr__(self, name: str) -> Any:
-        if name in ("begin", "wait_oldest"):
+        if name == "begin":
             raise AttributeError(name)
         return getattr(self._store, name)
 

@@ -14,7 +14,8 @@ from typing import Unpack
 
 import msgspec
 
-from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.api import PutOptions, RangeOptions, Store, Watch, WatchOptions
+from quoracy.store.legacy import LegacyStore
 from quoracy.store.model import (
     DeleteResult,
     Keys,
@@ -33,7 +34,7 @@ from quoracy.store.model import (
 __all__ = ["SpreadStore"]
 
 
-class SpreadStore:
+class SpreadStore(LegacyStore):
     """A `Store` whose requests go round the nodes."""
 
     def __init__(self, nodes: Sequence[Store]) -> None:
@@ -79,7 +80,7 @@ class SpreadStore:
     async def leases(self) -> tuple[LeaseId, ...]:
         return await self._next().leases()
 
-    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> Watch:
         return self._next().watch(keys, **options)
 
     async def hash(self, *, at: int | None = None) -> StateHash:

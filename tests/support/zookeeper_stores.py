@@ -13,7 +13,8 @@ from types import TracebackType
 from typing import Self, TypeAlias, Unpack
 
 from quoracy.errors import Indeterminate, NoSpace, Overloaded
-from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.api import PutOptions, RangeOptions, Store, Watch, WatchOptions
+from quoracy.store.legacy import LegacyStore, LegacyWatch
 from quoracy.store.model import (
     DeleteResult,
     KeyRange,
@@ -37,7 +38,7 @@ __all__ = ["Fate", "Gate", "Relay", "RelayedWatch", "Unreliable"]
 Courier: TypeAlias = Callable[[Txn], Awaitable[TxnResult]]
 
 
-class Relay:
+class Relay(LegacyStore):
     """Passes everything on.  `courier`, if there is one, is asked to carry each transaction."""
 
     def __init__(self, behind: Store) -> None:
@@ -203,10 +204,10 @@ async def _wait() -> None:
         await asyncio.sleep(0)
 
 
-class RelayedWatch:
+class RelayedWatch(LegacyWatch):
     """A watch of a `Relay`."""
 
-    def __init__(self, relay: Relay, behind: WatchStream) -> None:
+    def __init__(self, relay: Relay, behind: Watch) -> None:
         self._relay, self._behind = relay, behind
         self._interrupted = asyncio.Event()
 

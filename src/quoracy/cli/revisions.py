@@ -11,7 +11,8 @@ import click
 
 from quoracy.cli.values import read_duration
 from quoracy.errors import Unsupported
-from quoracy.store.api import KnowsTimes, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import KnowsTimes
 
 __all__ = ["At", "at_option"]
 

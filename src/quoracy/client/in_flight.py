@@ -13,7 +13,8 @@ from collections.abc import Callable
 from quoracy.client.write_outcome import Outcome
 from quoracy.errors import QuoracyError
 from quoracy.remote.prepared import Prepares
-from quoracy.store.api import Begins, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import Begins
 from quoracy.store.model import Txn, TxnResult
 
 __all__ = ["Outcome", "Writes"]

@@ -31,7 +31,7 @@ from quoracy.errors import (
     TooLarge,
     Unavailable,
 )
-from quoracy.store.api import Store, WatchStream
+from quoracy.store.api import Store, Watch
 from quoracy.store.model import KeyRange, KeyValue, WatchBatch
 
 __all__ = [
@@ -167,7 +167,7 @@ class Mirror(Generic[E]):
         self._quiet_s = quiet_s
         self._heard_at = ground.clock.now()
         self._order: list[bytes] | None = None
-        self._stream: WatchStream | None = None
+        self._stream: Watch | None = None
         self._progress_wanted = False
         # An old etcd tells its progress only to those who may read everything.
         self._progress_allowed = True
@@ -242,11 +242,11 @@ class Mirror(Generic[E]):
             finally:
                 self._stream = None
 
-    def _watch(self) -> WatchStream:
+    def _watch(self) -> Watch:
         progress_s = self._quiet_s / 3 if self._progress_allowed else None
         return self._ground.store.watch(self._keys, after=self.revision, progress_s=progress_s)
 
-    async def _next(self, stream: WatchStream) -> WatchBatch:
+    async def _next(self, stream: Watch) -> WatchBatch:
         quiet_s = self._quiet_s if self._progress_allowed else self._quiet_s / 3
         with self._ground.waiting(self._bounds.what, quiet_s):
             return await anext(stream)

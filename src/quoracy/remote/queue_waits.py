@@ -22,8 +22,9 @@ from quoracy.remote.error_mapping import error_of
 from quoracy.remote.first_waits import FirstWait
 from quoracy.remote.requests import Asking, Kind
 from quoracy.remote.translate import revision_of
-from quoracy.store.api import Store, TellsQueues
+from quoracy.store.api import Store
 from quoracy.store.contention import Place
+from quoracy.store.legacy import TellsQueues
 from quoracy.store.model import Revision
 from quoracy.wire.grpc import GrpcError, StatusCode
 from quoracy.wire.quoracy import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
@@ -113,7 +114,7 @@ class QueueWaits:
         if isinstance(error, GrpcError) and error.code is StatusCode.UNIMPLEMENTED:
             self._is_unknown = True
 
-    async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
+    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
         """See `store.api.KnowsQueues`."""
         what = f"wait of {key!r} for the front of its queue"
         current = self._asking.endpoints.current

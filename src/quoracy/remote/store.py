@@ -58,7 +58,9 @@ from quoracy.remote.urls import Address, Target
 from quoracy.remote.watch import RemoteWatch
 from quoracy.remote.watch_hub import WatchHub
 from quoracy.store.api import PutOptions, RangeOptions, WatchOptions
+from quoracy.store.contention import wait_by_watching
 from quoracy.store.digest import Digest
+from quoracy.store.legacy import LegacyStore
 from quoracy.store.model import (
     Alarm,
     Delete,
@@ -147,7 +149,7 @@ async def open_remote(
         await store.close()
 
 
-class RemoteStore:
+class RemoteStore(LegacyStore):
     """A `Store` on servers.  Made by `open_remote`; lives on the loop it was made on."""
 
     def __init__(
@@ -171,7 +173,7 @@ class RemoteStore:
         self.begin, self.prepared = beginning.begin, beginning.prepared
         self.delete_maker = beginning.delete_maker
         queue_waits = QueueWaits(self._asking)
-        self.wait_oldest, self.begin_wait = queue_waits.wait_oldest, queue_waits.begin_wait
+        self._queue_waits, self.begin_wait = queue_waits, queue_waits.begin_wait
         # How a server is doing it can tell without a leader, too.
         asked_alone = dataclasses.replace(options, require_leader=False)
         self._upkeep = Upkeep(self._asking, dial=_Dialling(target, tls, asked_alone).dial)
@@ -226,6 +228,12 @@ class RemoteStore:
         kind = Kind.WRITE if writes(txn.then) or writes(txn.otherwise) else Kind.READ
         answer = await self._ask(_TXN, txn_payload(txn), kind, txn)
         return read_txn(answer)
+
+    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        try:
+            return await self._queue_waits.wait_first(name, key, token)
+        except Unsupported:
+            return await wait_by_watching(self, name, key, token)
 
     async def compact(self, at: int) -> None:
         if at < 1:

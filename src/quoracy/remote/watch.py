@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Self
 
 from quoracy.errors import InvalidRequest, StoreClosed
 from quoracy.remote.translate import by_revision, watch_request
+from quoracy.store.legacy import LegacyWatch
 from quoracy.store.model import Event, EventKind, KeyRange, Keys, Revision, WatchBatch
 from quoracy.store.rules import as_range
 from quoracy.wire.etcd import rpc
@@ -32,8 +33,8 @@ __all__ = ["RemoteWatch"]
 _EVENT_BYTES = 200
 
 
-class RemoteWatch:
-    """A `WatchStream` over the network."""
+class RemoteWatch(LegacyWatch):
+    """A `Watch` over the network."""
 
     def __init__(
         self,

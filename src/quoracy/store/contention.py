@@ -26,13 +26,12 @@ Invariants
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator
 
 import msgspec
 
-from quoracy.errors import Compacted, InvalidRequest, LeaseLost, Unsupported
-from quoracy.store.api import KnowsQueues, Store
+from quoracy.errors import Compacted, InvalidRequest, LeaseLost
+from quoracy.store.api import Store
 from quoracy.store.model import (
     Compare,
     CompareTarget,
@@ -64,8 +63,8 @@ __all__ = [
     "place_of",
     "proclaim",
     "queue_of",
+    "wait_by_watching",
     "wait_first",
-    "wait_oldest",
 ]
 
 
@@ -151,7 +150,7 @@ async def wait_first(store: Store, place: Place) -> Revision:
     looked at whenever the one before it leaves, so a caller whose lease ends meanwhile and who should
     not wait for that cancels this.
     """
-    seen = await wait_oldest(store, place.name, place.key, place.token)
+    seen = await store.wait_first(place.name, place.key, place.token)
     if seen is None:
         raise LeaseLost(
             f"the place {place.key!r} in the queue is gone: its lease {place.lease:x} ended or the "
@@ -160,11 +159,8 @@ async def wait_first(store: Store, place: Place) -> Revision:
     return seen
 
 
-async def wait_oldest(store: Store, name: bytes, key: bytes, token: int) -> Revision | None:
-    """`wait_first` for a key that was created at revision `token`; None if it is gone."""
-    if isinstance(store, KnowsQueues):
-        with contextlib.suppress(Unsupported):
-            return await store.wait_oldest(name, key, token)
+async def wait_by_watching(store: Store, name: bytes, key: bytes, token: int) -> Revision | None:
+    """`Store.wait_first` on top of the rest of the contract."""
     while True:
         result = await store.txn(Txn(then=(Range(key), _last_before(name, token))))
         mine, before = result.results

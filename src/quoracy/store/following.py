@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Final
 
 from quoracy.native import mypyc_attr
+from quoracy.store.completion import Reply
 from quoracy.store.model import Txn, TxnResult
-from quoracy.store.replies import Reply
 
 __all__ = ["NOT_REPLYING", "Following", "KeyWrite", "OnFailed", "Written"]
 

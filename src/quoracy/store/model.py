@@ -12,7 +12,7 @@ them cost the garbage collector nothing (they hold no containers, so they cannot
 from __future__ import annotations
 
 from enum import Enum
-from typing import Literal, NewType, TypeAlias
+from typing import Literal, NewType, TypeAlias, TypedDict
 
 import msgspec
 
@@ -36,8 +36,10 @@ __all__ = [
     "Op",
     "OpResult",
     "Put",
+    "PutOptions",
     "PutResult",
     "Range",
+    "RangeOptions",
     "RangeResult",
     "Relation",
     "Revision",
@@ -46,7 +48,9 @@ __all__ = [
     "StoreStatus",
     "Txn",
     "TxnResult",
+    "WaitFirst",
     "WatchBatch",
+    "WatchOptions",
 ]
 
 Revision = NewType("Revision", int)
@@ -170,6 +174,18 @@ class Delete(msgspec.Struct, frozen=True, gc=False):
     prev_kv: bool = False
 
 
+class WaitFirst(msgspec.Struct, frozen=True, gc=False):
+    """Wait until a key that was created at revision `token` is the oldest of the keys `name/...`.
+
+    What locks and elections wait for (see `store.contention`).  The result is a revision at which the
+    key was there and the oldest, or None once it is gone.
+    """
+
+    name: bytes
+    key: bytes
+    token: int
+
+
 class CompareTarget(Enum):
     VALUE = "value"
     VERSION = "version"
@@ -245,6 +261,51 @@ class Txn(msgspec.Struct, frozen=True):
 
 
 Op: TypeAlias = Range | Put | Delete | Txn
+
+
+# -- the options of the coroutines of `Store` ----------------------------------------------------
+
+
+class RangeOptions(TypedDict, total=False):
+    """The options of `Store.range`; `Range` says what each does."""
+
+    at: int | None
+    limit: int | None
+    sort_by: SortTarget
+    descending: bool
+    keys_only: bool
+    count_only: bool
+    mod_revision_min: int | None
+    mod_revision_max: int | None
+    create_revision_min: int | None
+    create_revision_max: int | None
+    serializable: bool
+
+
+class PutOptions(TypedDict, total=False):
+    """The options of `Store.put`; `Put` says what each does."""
+
+    lease: int
+    prev_kv: bool
+    ignore_value: bool
+    ignore_lease: bool
+
+
+class WatchOptions(TypedDict, total=False):
+    """The options of `Store.watch`.
+
+    after: deliver what happened after this revision; None, the default, is the newest there is when
+        the watch is entered.  It may lie in the future: nothing earlier is delivered then.
+    puts, deletes: False leaves out events of that kind.
+    prev_kv: give each event the key's previous version, where that is still kept.
+    progress_s: after this many seconds without a batch, deliver one without events.
+    """
+
+    after: int | None
+    puts: bool
+    deletes: bool
+    prev_kv: bool
+    progress_s: float | None
 
 
 # -- results ---------------------------------------------------------------------------------

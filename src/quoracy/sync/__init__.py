@@ -16,8 +16,8 @@ from quoracy.sync.face.counter import Counter
 from quoracy.sync.face.double_barrier import DoubleBarrier, Entered
 from quoracy.sync.face.election import Election, Term
 from quoracy.sync.face.group import Group, Membership
-from quoracy.sync.face.holding import Held
-from quoracy.sync.face.jobs import Job
+from quoracy.sync.face.held import Held
+from quoracy.sync.face.job import Job
 from quoracy.sync.face.latch import CountDownLatch
 from quoracy.sync.face.lock import Lock
 from quoracy.sync.face.once import Once
@@ -27,7 +27,7 @@ from quoracy.sync.face.rate_limit import RateLimit
 from quoracy.sync.face.rwlock import ReadHeld, ReadWriteLock, WriteHeld
 from quoracy.sync.face.semaphore import Semaphore, Share
 from quoracy.sync.face.singleton import Singleton
-from quoracy.sync.face.store import Store, WatchStream
+from quoracy.sync.face.store import Store, Watch
 from quoracy.sync.face.value import DefaultedValue, Value
 from quoracy.sync.face.work_queue import WorkQueue
 
@@ -62,7 +62,7 @@ __all__ = [
     "Stream",
     "Term",
     "Value",
-    "WatchStream",
+    "Watch",
     "WorkQueue",
     "WriteHeld",
     "connect",

@@ -37,7 +37,13 @@ OF_GROUND = frozenset({"store", "identity", "namespace", "state", "on_state", "w
 # What is there for recipes only.
 HIDDEN = frozenset(
     {
+        "catch_up",
+        "cluster",
         "loss_type",
+        "on_ready",
+        "poll",
+        "read",
+        "submit",
         "releasing",
         "found_gone",
         "leave",
@@ -175,7 +181,7 @@ def _base_text(cls: type, base: type | None, variables: list[str], names: Names)
 
 
 def _is_wanted(member: Member, cls: type) -> bool:
-    if member.module.name.endswith(".ground"):
+    if member.module.name.endswith(".context"):
         return member.name in OF_GROUND
     return member.name not in HIDDEN and not (
         cls.__name__ == "Connection" and member.name == "__aenter__"

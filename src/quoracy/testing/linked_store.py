@@ -22,7 +22,8 @@ from typing import Self, TypeVar, Unpack
 
 from quoracy.clock import Timer
 from quoracy.errors import Indeterminate, QuoracyError, Unavailable
-from quoracy.store.api import PutOptions, RangeOptions, Store, WatchOptions, WatchStream
+from quoracy.store.api import PutOptions, RangeOptions, Store, Watch, WatchOptions
+from quoracy.store.legacy import LegacyStore, LegacyWatch
 from quoracy.store.model import (
     DeleteResult,
     KeyRange,
@@ -196,7 +197,7 @@ class _Request:
             self._bell.cancel()
 
 
-class LinkedStore:
+class LinkedStore(LegacyStore):
     """A `Store`, seen through a link."""
 
     def __init__(self, store: Store, link: StoreLink) -> None:
@@ -245,7 +246,7 @@ class LinkedStore:
     async def leases(self) -> tuple[LeaseId, ...]:
         return await self._read("list of leases", self._store.leases)
 
-    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> Watch:
         return _LinkedWatch(self._store.watch(keys, **options), self.link)
 
     async def hash(self, *, at: int | None = None) -> StateHash:
@@ -261,10 +262,10 @@ class LinkedStore:
         return await self.link.carry(what, _Kind.WRITE, ask)
 
 
-class _LinkedWatch:
+class _LinkedWatch(LegacyWatch):
     """A watch whose batches wait while the link is down."""
 
-    def __init__(self, stream: WatchStream, link: StoreLink) -> None:
+    def __init__(self, stream: Watch, link: StoreLink) -> None:
         self._stream, self._link = stream, link
         # Taken from the store, and not delivered yet: kept if the wait to deliver it is cancelled.
         self._batch: WatchBatch | None = None

@@ -20,8 +20,9 @@ from quoracy.remote import queue_waits
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import Address, Target
 from quoracy.store import contention
-from quoracy.store.api import KnowsQueues, Store
+from quoracy.store.api import Store
 from quoracy.store.contention import Place
+from quoracy.store.legacy import KnowsQueues
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 NAME = b"jobs/nightly"
@@ -53,7 +54,7 @@ async def watchers_at(store: EmbeddedStore, count: int) -> None:
 
 
 def waiting_for(store: RemoteStore, place: Place) -> asyncio.Task[int | None]:
-    return asyncio.create_task(store.wait_oldest(place.name, place.key, place.token))
+    return asyncio.create_task(store.wait_first(place.name, place.key, place.token))
 
 
 async def test_the_server_tells_who_is_next_at_the_revision_of_the_release() -> None:
@@ -181,12 +182,12 @@ async def test_who_comes_when_the_server_has_enough_of_them_watches(
         ]
         await watchers_at(store, 2)
         with pytest.raises(Unsupported, match="not for so many"):
-            await remote.wait_oldest(third.name, third.key, third.token)
+            await remote.wait_first(third.name, third.key, third.token)
         await contention.leave(remote, first)
         await waiting[0]
         await contention.leave(remote, second)
         await waiting[1]
-        assert await remote.wait_oldest(third.name, third.key, third.token) is not None
+        assert await remote.wait_first(third.name, third.key, third.token) is not None
 
 
 async def test_on_an_etcd_the_client_watches_instead(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ async def test_on_an_etcd_the_client_watches_instead(tmp_path: Path) -> None:
             first, second = await joined(remote), await joined(remote)
             for said in ("does not offer", "not by this server"):  # it is asked once
                 with pytest.raises(Unsupported, match=said):
-                    await remote.wait_oldest(second.name, second.key, second.token)
+                    await remote.wait_first(second.name, second.key, second.token)
             waiting = asyncio.create_task(contention.wait_first(remote, second))
             released_at = await contention.leave(remote, first)
             assert await waiting >= released_at

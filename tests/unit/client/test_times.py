@@ -17,7 +17,7 @@ from quoracy.faces.etcd.services.header import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import Address, Target
-from quoracy.store.api import KnowsTimes
+from quoracy.store.legacy import KnowsTimes
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 

@@ -13,8 +13,10 @@ from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import StoreClosed
 from quoracy.store import contention
-from quoracy.store.api import Store, TellsQueues
+from quoracy.store.api import Store
 from quoracy.store.contention import Place, leaving
+from quoracy.store.legacy import TellsQueues
+from quoracy.store.model import Revision
 
 NAME = b"jobs/nightly"
 
@@ -83,7 +85,7 @@ async def test_the_end_of_the_store_ends_the_waits() -> None:
     async with open_embedded("memory:") as store:
         await joined(store)
         second = await joined(store)
-        waiting = asyncio.create_task(store.wait_oldest(NAME, second.key, second.token))
+        waiting = asyncio.create_task(store.wait_first(NAME, second.key, second.token))
         await turns()
     with pytest.raises(StoreClosed):
         await waiting
@@ -113,9 +115,10 @@ class Looking:
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
 
+    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        return await contention.wait_by_watching(cast("Store", self), name, key, token)
+
     def __getattr__(self, name: str) -> Any:
-        if name == "wait_oldest":
-            raise AttributeError(name)
         return getattr(self._store, name)
 
 
@@ -135,7 +138,9 @@ def test_it_tells_the_same_as_watching_and_reading_does(steps: list[bool | int])
                 if isinstance(step, bool):
                     place = await joined(store)
                     ways: list[asyncio.Task[int | None]] = [
-                        asyncio.create_task(contention.wait_oldest(each, NAME, place.key, place.token))
+                        asyncio.create_task(
+                            contention.wait_by_watching(each, NAME, place.key, place.token)
+                        )
                         for each in (cast("Store", store), looking)
                     ]
                     queue.append((place, ways[0], ways[1]))

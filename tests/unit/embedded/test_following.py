@@ -10,8 +10,8 @@ import pytest
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, LeaseNotFound, NoSpace, StorageFailed, StoreClosed, TooLarge
-from quoracy.store.api import InProcess
 from quoracy.store.following import KeyWrite
+from quoracy.store.legacy import InProcess
 from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Put, Txn
 from quoracy.store.rules import Limits
 

@@ -18,8 +18,8 @@ from quoracy.engines.embedded.disk.file_sync import OnSynced
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.disk.journal_jobs import JournalJobs
 from quoracy.errors import StorageFailed
+from quoracy.store.completion import Reply
 from quoracy.store.model import KeyValue
-from quoracy.store.replies import Reply
 
 _SOON_S = 10.0
 _LOST = OSError(errno.EIO, "lost")

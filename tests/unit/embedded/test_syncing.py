@@ -29,7 +29,7 @@ from quoracy.engines.embedded.disk.file_sync import (
     let_others_go_first,
     start_writing,
 )
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from tests.support.asking import until
 
 _SOON_S = 10.0

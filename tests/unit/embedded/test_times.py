@@ -20,7 +20,7 @@ from quoracy.engines.embedded.memory.timekeeper import SAVE_S
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
-from quoracy.store.api import KnowsTimes
+from quoracy.store.legacy import KnowsTimes
 from tests.support.failing_disk import break_disk
 
 DAY_S = 86_400.0

@@ -11,7 +11,7 @@ from quoracy.engines.etcd.engine import EtcdStore
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.errors import Indeterminate, InvalidRequest, KeyNotFound, LeaseNotFound, Unavailable
 from quoracy.remote.urls import Address, Target
-from quoracy.store.api import Begins, InProcess
+from quoracy.store.legacy import Begins, InProcess
 from quoracy.store.model import Compare, Delete, Put, PutResult, Range, Txn, TxnResult
 from tests.support.etcd_cluster import EtcdCluster
 from tests.support.tcp_proxy import TcpProxy

@@ -28,8 +28,9 @@ from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.embedded.watching.followers import EmbeddedFollowing
 from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.errors import Indeterminate, Rejected, StorageFailed, StoreClosed
-from quoracy.store.api import Ahead, Follower, OnDone, RangeOptions, WatchOptions
+from quoracy.store.api import RangeOptions, WatchOptions
 from quoracy.store.digest import Digest
+from quoracy.store.legacy import Ahead, Follower, LegacyStore, OnDone
 from quoracy.store.model import (
     Alarm,
     Delete,
@@ -84,7 +85,7 @@ class EmbeddedStatistics(msgspec.Struct, frozen=True):
     garbage_count: int
 
 
-class EmbeddedStore:
+class EmbeddedStore(LegacyStore):
     """A `Store` in this process.  Made by `open_store`; lives on the loop it was made on."""
 
     def __init__(
@@ -119,12 +120,15 @@ class EmbeddedStore:
             on_left=self._maintenance.left,
         )
         # What does not wait is done there, without a call in between.
-        self.read = commits.read
+        self.read_now = commits.read
         self.begin = self.begin_replying = commits.begin
-        self.expect, self.catch_up = commits.expect, commits.catch_up
+        self.expect = commits.expect
         self.end_lease = commits.end_lease
         self.fail = commits.fail
         self.review_space = commits.review_space
+
+    def catch_up(self) -> None:
+        self._commits.catch_up()
 
     def start(self, writer: Writer) -> None:
         self._commits.use(writer)
@@ -133,7 +137,7 @@ class EmbeddedStore:
     # -- reading -------------------------------------------------------------------------
 
     async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        return self.read(Range(keys, **options))
+        return self.read_now(Range(keys, **options))
 
     async def backup(self, path: str | Path, *, progress: Progress | None = None) -> BackupReport:
         """Write everything to a file that `quoracy.restore` takes, while the store goes on."""
@@ -388,7 +392,7 @@ class EmbeddedStore:
         self._commits.check_open()
         return self._commits.first_waits.begin(name, key, token, on_done, ahead)
 
-    async def wait_oldest(self, name: bytes, key: bytes, token: int) -> Revision | None:
+    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
         waiter: asyncio.Future[Revision | None] = self._loop.create_future()
 
         def on_done(seen: Revision | None, error: BaseException | None) -> None:

@@ -39,8 +39,9 @@ from quoracy.errors import (
 )
 from quoracy.remote.store import RemoteStore
 from quoracy.remote.watch import RemoteWatch
-from quoracy.store.api import OnDone, PutOptions, RangeOptions, WatchOptions
+from quoracy.store.api import PutOptions, RangeOptions, WatchOptions
 from quoracy.store.digest import Digest
+from quoracy.store.legacy import LegacyStore, OnDone
 from quoracy.store.model import (
     ClusterHealth,
     Delete,
@@ -86,7 +87,7 @@ _HASH_PAGE_KEYS = 1000
 _TICK_S = 0.1
 
 
-class EtcdStore:
+class EtcdStore(LegacyStore):
     """A `Store` on a cluster.  Made by `open_etcd`; lives on the loop it was made on."""
 
     def __init__(
@@ -100,6 +101,7 @@ class EtcdStore:
         timeout_s: float,
     ) -> None:
         """`remote` is asked and written to, at whichever member leads; `near` tells what changed."""
+        self.cluster = self
         self.prefix = Prefix(prefix)
         self.limits = limits
         self.clock = clock

@@ -17,7 +17,7 @@ from quoracy.engines.etcd.prefix import Prefix
 from quoracy.engines.etcd.replica import Reached, Replica
 from quoracy.errors import Indeterminate
 from quoracy.remote.call_errors import NotApplied
-from quoracy.store.api import OnDone
+from quoracy.store.legacy import OnDone
 from quoracy.store.model import Put, PutResult, Txn, TxnResult
 
 __all__ = ["Passing", "applied_elsewhere"]

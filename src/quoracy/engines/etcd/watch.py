@@ -21,6 +21,7 @@ from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.errors import Compacted, InvalidRequest, StoreClosed, Unavailable
 from quoracy.remote.watch import RemoteWatch
 from quoracy.store.api import WatchOptions
+from quoracy.store.legacy import LegacyWatch
 from quoracy.store.model import KeyRange, Revision, WatchBatch
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ _log.addHandler(logging.NullHandler())
 _AGAIN_S = 0.5
 
 
-class EtcdWatch:
-    """A `WatchStream`.  One consumer at a time."""
+class EtcdWatch(LegacyWatch):
+    """A `Watch`.  One consumer at a time."""
 
     def __init__(self, store: EtcdStore, keys: KeyRange, **options: Unpack[WatchOptions]) -> None:
         self._store, self._keys = store, keys

@@ -1,4 +1,4 @@
-"""A descriptor of a connection's socket for threads that send replies (see `store.replies`)."""
+"""A descriptor of a connection's socket for threads that send replies (see `store.completion`)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from quoracy.wire.protobuf import Message
 
 __all__ = ["Ahead", "Done", "Method", "Send", "Streaming", "Unary", "WithMetadata"]

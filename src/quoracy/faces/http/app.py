@@ -6,7 +6,8 @@ from quoracy.errors import QuoracyError, Unavailable
 from quoracy.faces.common.asgi import AsgiApp, Receive, Scope, Send, reply, reply_text
 from quoracy.faces.common.host_guard import HostGuard
 from quoracy.faces.http.health import Health, judge
-from quoracy.store.api import OnCluster, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import OnCluster
 
 __all__ = ["make_app"]
 

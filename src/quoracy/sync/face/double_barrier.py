@@ -11,7 +11,7 @@ from quoracy.client.recipes.double_barrier import DoubleBarrier as AsyncDoubleBa
 from quoracy.client.recipes.double_barrier import Entered as AsyncEntered
 from quoracy.store.model import TxnResult
 from quoracy.sync.blocks import Block
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 

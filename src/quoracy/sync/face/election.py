@@ -10,7 +10,7 @@ from quoracy.client.recipes.election import Election as AsyncElection
 from quoracy.client.recipes.election import Leader
 from quoracy.client.recipes.election import Term as AsyncTerm
 from quoracy.sync.blocks import Block, Stream, same
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 

@@ -11,7 +11,7 @@ from quoracy.client.recipes.group import Group as AsyncGroup
 from quoracy.client.recipes.group import GroupChange, Member, MembershipEvent
 from quoracy.client.recipes.group import Membership as AsyncMembership
 from quoracy.sync.blocks import Block, Stream, same
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 

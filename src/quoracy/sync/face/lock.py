@@ -10,7 +10,7 @@ from types import TracebackType
 from quoracy.client.contender import Contender
 from quoracy.client.recipes.lock import Lock as AsyncLock
 from quoracy.sync.blocks import Block
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 

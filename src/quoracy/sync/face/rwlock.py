@@ -10,7 +10,7 @@ from quoracy.client.recipes.rwlock import ReadHeld as AsyncReadHeld
 from quoracy.client.recipes.rwlock import ReadWriteLock as AsyncReadWriteLock
 from quoracy.client.recipes.rwlock import WriteHeld as AsyncWriteHeld
 from quoracy.sync.blocks import Block
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 
@@ -23,14 +23,6 @@ class ReadWriteLock(Face):
     def __init__(self, portal: Portal, it: AsyncReadWriteLock) -> None:
         super().__init__(portal)
         self._it: AsyncReadWriteLock = it
-
-    def read(self, *, timeout: float | None = None) -> Block[ReadHeld]:
-        """A block that reads: `with lock.read(timeout=5) as held`."""
-        return Block(
-            self._portal,
-            self._portal.call(lambda: self._it.read(timeout=timeout)),
-            lambda it: ReadHeld(self._portal, it),
-        )
 
     def write(self, *, timeout: float | None = None) -> Block[WriteHeld]:
         """A block that writes: `with lock.write(timeout=5) as held`."""

@@ -11,7 +11,7 @@ from quoracy.client.recipes.semaphore import Semaphore as AsyncSemaphore
 from quoracy.client.recipes.semaphore import SemaphoreContender
 from quoracy.client.recipes.semaphore import Share as AsyncShare
 from quoracy.sync.blocks import Block
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Self, Unpack
 
-from quoracy.store.api import PutOptions, RangeOptions, WatchOptions
 from quoracy.store.api import Store as AsyncStore
-from quoracy.store.api import WatchStream as AsyncWatchStream
+from quoracy.store.api import Watch as AsyncWatch
 from quoracy.store.model import (
     DeleteResult,
     KeyRange,
@@ -18,7 +17,9 @@ from quoracy.store.model import (
     LeaseGrant,
     LeaseId,
     LeaseStatus,
+    PutOptions,
     PutResult,
+    RangeOptions,
     RangeResult,
     Revision,
     StateHash,
@@ -26,26 +27,32 @@ from quoracy.store.model import (
     Txn,
     TxnResult,
     WatchBatch,
+    WatchOptions,
 )
 from quoracy.sync.blocks import or_stop
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 
-__all__ = ["Store", "WatchStream"]
+__all__ = ["Store", "Watch"]
 
 
 class Store(Face):
     """A durable, revisioned, watchable map of bytes to bytes.
 
-    Errors named here are raised besides those any method may raise: `InvalidRequest` for a request
-    that breaks a rule, `Unavailable` when the store cannot serve it, `Indeterminate` for a write
-    whose
-    outcome is not known.
+    Errors named here come besides those any operation may end with: `InvalidRequest` for a request
+    that
+    breaks a rule, `Unavailable` when the store cannot serve it, `Overloaded`, and `Indeterminate`
+    for a
+    write whose outcome is not known.
     """
 
     def __init__(self, portal: Portal, it: AsyncStore) -> None:
         super().__init__(portal)
         self._it: AsyncStore = it
+
+    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> Watch:
+        """Follow the changes of a key or a range: see `Watch`, `WatchOptions`."""
+        return Watch(self._portal, self._portal.call(lambda: self._it.watch(keys, **options)))
 
     def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
         """Read keys, now or as they were.  Raises `Compacted`, `FutureRevision`."""
@@ -63,9 +70,13 @@ class Store(Face):
         """Compare, then write and read, atomically.
 
         Raises what its operations raise, and `DuplicateKey`; everything is checked before anything
-        is changed.
+        is changed.  Cancelling a write leaves open whether it is applied; it is never half applied.
         """
         return self._portal.run(lambda: self._it.txn(txn))
+
+    def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
+        """Wait until a key is the oldest below `name` (see `WaitFirst`); None if it is gone."""
+        return self._portal.run(lambda: self._it.wait_first(name, key, token))
 
     def compact(self, at: int) -> None:
         """Forget history before revision `at`, which itself can still be read and watched from.
@@ -97,9 +108,15 @@ class Store(Face):
         """The ids of all leases, in order."""
         return self._portal.run(self._it.leases)
 
-    def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> WatchStream:
-        """Follow the changes of a key or a range: see `WatchStream`, `WatchOptions`."""
-        return WatchStream(self._portal, self._portal.call(lambda: self._it.watch(keys, **options)))
+    def revision_at(self, age_s: float) -> Revision:
+        """The revision that was the newest `age_s` seconds ago: `range(..., at=...)` reads it.
+
+        It was made at that time or before, never after.  The last changes before that time may be
+        missing: how many depends on the engine, and grows with the age.  Raises `Compacted` if the
+        history of that time is no longer kept, `Unsupported` if times are not known that far back, or
+        at all.
+        """
+        return self._portal.run(lambda: self._it.revision_at(age_s))
 
     def hash(self, *, at: int | None = None) -> StateHash:
         """Digest the contents at a revision, to compare two stores."""
@@ -110,19 +127,19 @@ class Store(Face):
         return self._portal.run(self._it.status)
 
 
-class WatchStream(Face):
-    """A watch: enter it to start, iterate for its batches, leave it to stop.
+class Watch(Face):
+    """A watch: enter it to start, poll it or iterate over it for its batches, leave it to stop.
 
     Every event is delivered exactly once, in revision order, all events of a revision in one batch,
-    with no gap between history and what happens now.  A consumer that is slow holds up nobody: past
-    a bounded buffer it is fed from history, and if that was compacted meanwhile it gets
-    `Compacted`,
-    with the oldest revision that is kept.  The iteration never just ends: it yields or it raises.
+    with no gap between history and what happens now.  A slow consumer holds up nobody: past a
+    bounded
+    buffer it is fed from history, and if that was compacted meanwhile it gets `Compacted`, with the
+    oldest revision that is kept.  The iteration never just ends: it yields or it raises.
     """
 
-    def __init__(self, portal: Portal, it: AsyncWatchStream) -> None:
+    def __init__(self, portal: Portal, it: AsyncWatch) -> None:
         super().__init__(portal)
-        self._it: AsyncWatchStream = it
+        self._it: AsyncWatch = it
 
     @property
     def keys(self) -> KeyRange:
@@ -130,7 +147,7 @@ class WatchStream(Face):
 
     @property
     def revision(self) -> Revision:
-        """Everything up to here has been delivered: `after=stream.revision` continues exactly here."""
+        """Everything up to here has been delivered: `after=watch.revision` continues exactly here."""
         return self._portal.call(lambda: self._it.revision)
 
     def request_progress(self) -> None:

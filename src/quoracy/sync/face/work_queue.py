@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from quoracy.client.recipes.work_queue import DeadLetter, WorkStats
 from quoracy.client.recipes.work_queue import WorkQueue as AsyncWorkQueue
 from quoracy.sync.blocks import Block
-from quoracy.sync.face.jobs import Job
+from quoracy.sync.face.job import Job
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
 

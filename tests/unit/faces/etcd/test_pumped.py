@@ -11,7 +11,8 @@ from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, StoreClosed
 from quoracy.faces.etcd.services.pumped import Pumped
-from quoracy.store.api import Polled, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import Polled
 from quoracy.store.model import WatchBatch
 
 # The watch itself, or any watch at all: what holds for one holds for the other.

@@ -18,7 +18,7 @@ from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.faces.zookeeper.serving import server as module
 from quoracy.faces.zookeeper.serving.server import Face, serve_zookeeper
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from quoracy.wire.zookeeper.codes import XID_AUTH, XID_EVENT, Err, Op
 from tests.support.held_disk import HeldDisk
 from tests.support.zookeeper_frames import (

@@ -6,10 +6,10 @@ import asyncio
 import logging
 
 from quoracy.engines.embedded.committing.batch import Batch
-from quoracy.store.api import OnDone
+from quoracy.store.completion import Reply
 from quoracy.store.following import OnFailed
+from quoracy.store.legacy import OnDone
 from quoracy.store.model import PutResult, Revision
-from quoracy.store.replies import Reply
 
 __all__ = ["Group"]
 

@@ -45,8 +45,8 @@ from quoracy.errors import (
     StorageFailed,
     StoreClosed,
 )
-from quoracy.store.api import Ahead, OnDone
 from quoracy.store.following import KeyWrite, OnFailed, Written
+from quoracy.store.legacy import Ahead, OnDone
 from quoracy.store.model import (
     Alarm,
     Put,

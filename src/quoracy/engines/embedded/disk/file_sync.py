@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 
 if TYPE_CHECKING:
     from quoracy.engines.embedded.disk._sync_thread import SyncOrder

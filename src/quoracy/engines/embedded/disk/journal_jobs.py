@@ -33,7 +33,7 @@ from quoracy.engines.embedded.disk.frame_rows import FrameRow, FrameRows
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.disk.shared_rows import VersionName
 from quoracy.engines.embedded.disk.sweep import Sweep
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 
 __all__ = ["Clean", "Done", "GiveBack", "Job", "JournalJobs", "Sweep"]
 

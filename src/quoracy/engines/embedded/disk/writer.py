@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from quoracy.engines.embedded.committing.batch import Batch
 from quoracy.engines.embedded.disk.journal import Cleaned, Journal, JournalSize
 from quoracy.engines.embedded.disk.journal_jobs import Clean, Done, GiveBack, Job, JournalJobs, Sweep
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 
 __all__ = ["Clean", "GiveBack", "InstantWriter", "JournalWriter", "Sweep", "Writer"]
 

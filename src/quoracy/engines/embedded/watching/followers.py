@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from quoracy.engines.embedded.memory.state import State
 from quoracy.errors import Compacted
-from quoracy.store.api import Follower
 from quoracy.store.following import NOT_REPLYING, Following, KeyWrite, OnFailed, Written
+from quoracy.store.legacy import Follower
 from quoracy.store.model import KeyRange, KeyValue, Txn, TxnResult
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ from collections.abc import Callable
 from quoracy.engines.embedded.memory.revision_log import Changes
 from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.embedded.watching.hub import Watcher, WatchHub
-from quoracy.store.api import Ahead, OnDone
+from quoracy.store.completion import Reply
 from quoracy.store.contention import queue_of
+from quoracy.store.legacy import Ahead, OnDone
 from quoracy.store.model import KeyRange, Range
-from quoracy.store.replies import Reply
 
 __all__ = ["FirstWaits"]
 

@@ -27,7 +27,7 @@ class StreamKeeper(Protocol):
 
 
 class EmbeddedWatch:
-    """A `WatchStream`, `Polled`.  One consumer at a time."""
+    """A `Watch`, `Polled`.  One consumer at a time."""
 
     def __init__(
         self,

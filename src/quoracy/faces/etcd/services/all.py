@@ -18,7 +18,8 @@ from quoracy.faces.etcd.services.maintenance import MaintenanceService, Snapshot
 from quoracy.faces.etcd.services.queue import QueueService
 from quoracy.faces.etcd.services.standing import Standing
 from quoracy.faces.etcd.services.watch import WATCHES_MAX, WatchService
-from quoracy.store.api import KnowsTimes, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import KnowsTimes
 from quoracy.store.rules import Limits
 
 __all__ = ["etcd_methods"]

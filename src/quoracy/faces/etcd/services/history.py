@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quoracy.faces.etcd.methods import Method, Unary
 from quoracy.faces.etcd.services.header import Headers
-from quoracy.store.api import KnowsTimes
+from quoracy.store.legacy import KnowsTimes
 from quoracy.wire.quoracy import RevisionAtRequest, RevisionAtResponse
 
 __all__ = ["HistoryService"]

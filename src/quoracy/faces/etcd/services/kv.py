@@ -8,7 +8,8 @@ from quoracy.faces.etcd.services import translate
 from quoracy.faces.etcd.services.header import Headers
 from quoracy.faces.etcd.services.quick import QuickTxns
 from quoracy.faces.etcd.services.standing import Standing
-from quoracy.store.api import Begins, ReadsAtOnce, RepliesAhead, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import Begins, ReadsAtOnce, RepliesAhead
 from quoracy.store.model import Put, PutResult, RangeResult, Txn, TxnResult
 from quoracy.store.rules import Limits, check_put, check_txn, txn_bytes
 from quoracy.wire.etcd.rpc import (
@@ -139,7 +140,7 @@ class KvService:
         ahead: Ahead | None = None,  # noqa: ARG002 (it is not made to wait)
     ) -> bool:
         assert self._reads is not None
-        result = self._reads.read(translate.range_of(request))
+        result = self._reads.read_now(translate.range_of(request))
         rest = translate.range_response(request, result, None)
         done(self._headers.encoded(result.revision) + rest.encode(), None)
         return True

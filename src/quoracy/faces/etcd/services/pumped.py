@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from quoracy.store.api import WatchStream
+from quoracy.store.api import Watch
 from quoracy.store.model import WatchBatch
 
 __all__ = ["Pumped"]
@@ -16,7 +16,7 @@ class Pumped:
 
     __slots__ = ("_batch", "_error", "_stream", "_taken", "_task")
 
-    def __init__(self, stream: WatchStream) -> None:
+    def __init__(self, stream: Watch) -> None:
         self._stream = stream
         self._batch: WatchBatch | None = None
         self._error: BaseException | None = None

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator, Callable
 
 from quoracy.faces.etcd.methods import Ahead, Done, Method, Send, Streaming, Unary
 from quoracy.faces.etcd.services.header import Headers
-from quoracy.store import contention
-from quoracy.store.api import Store, TellsQueues
+from quoracy.store.api import Store
+from quoracy.store.completion import Reply
+from quoracy.store.legacy import TellsQueues
 from quoracy.store.model import Revision
-from quoracy.store.replies import Reply
 from quoracy.wire.quoracy import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
 __all__ = ["QueueService"]
@@ -58,7 +58,7 @@ class QueueService:
         await send(await self._wait(await anext(requests)))
 
     async def _wait(self, request: WaitFirstRequest) -> WaitFirstResponse:
-        seen = await contention.wait_oldest(self._store, request.name, request.key, request.token)
+        seen = await self._store.wait_first(request.name, request.key, request.token)
         return self._response(seen)
 
     def _response(self, seen: Revision | None) -> WaitFirstResponse:

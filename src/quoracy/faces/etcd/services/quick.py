@@ -16,7 +16,8 @@ from collections.abc import Callable
 
 from quoracy.faces.etcd.methods import Ahead, Done
 from quoracy.faces.etcd.services.header import Headers
-from quoracy.store.api import Begins, RepliesAhead
+from quoracy.store.completion import Reply
+from quoracy.store.legacy import Begins, RepliesAhead
 from quoracy.store.model import (
     Compare,
     CompareTarget,
@@ -31,7 +32,6 @@ from quoracy.store.model import (
     Txn,
     TxnResult,
 )
-from quoracy.store.replies import Reply
 from quoracy.wire.protobuf.plain import NotPlain, plain_varint
 from quoracy.wire.protobuf.primitives import int64
 

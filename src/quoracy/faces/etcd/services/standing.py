@@ -15,7 +15,8 @@ What a node says
 from __future__ import annotations
 
 from quoracy.faces.etcd.services.header import Identity
-from quoracy.store.api import OnCluster, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import OnCluster
 from quoracy.store.model import ClusterHealth
 from quoracy.wire.grpc import GrpcError, StatusCode
 

@@ -31,7 +31,8 @@ from quoracy.faces.etcd.methods import Method, Send, Streaming
 from quoracy.faces.etcd.services import translate
 from quoracy.faces.etcd.services.header import Headers
 from quoracy.faces.etcd.services.pumped import Pumped
-from quoracy.store.api import Polled, Store, WatchStream
+from quoracy.store.api import Store, Watch
+from quoracy.store.legacy import Polled
 from quoracy.store.model import Event, WatchBatch
 from quoracy.store.rules import Limits
 from quoracy.wire.etcd.rpc import (
@@ -66,7 +67,7 @@ _PROGRESS_MIN_S = 0.1
 
 _RANGE_EMPTY = "mvcc: watcher range is empty"
 _COMPACTED = "etcdserver: mvcc: required revision has been compacted"
-_ID_TAKEN = "mvcc: duplicate watch ID provided on the WatchStream"
+_ID_TAKEN = "mvcc: duplicate watch ID provided on the Watch"
 
 
 class WatchService:
@@ -158,11 +159,11 @@ class _Watch:
         "progress_notify",
     )
 
-    def __init__(self, id: int, batches: WatchStream, request: WatchCreateRequest, due: _Due) -> None:
+    def __init__(self, id: int, batches: Watch, request: WatchCreateRequest, due: _Due) -> None:
         self.id = id
         self.encoded_id = WatchResponse(watch_id=id).encode()
         self.batches = batches
-        self.polled: Polled = batches if isinstance(batches, Polled) else Pumped(batches)
+        self.polled: Polled = batches if getattr(batches, "is_polled", True) else Pumped(batches)
         self.progress_notify = request.progress_notify
         self.fragment = request.fragment
         self.is_due = False
@@ -323,7 +324,7 @@ class _Stream:
             cancel_reason=reason,
         )
 
-    def _open(self, request: WatchCreateRequest) -> WatchStream:
+    def _open(self, request: WatchCreateRequest) -> Watch:
         start = request.start_revision
         return self._service.store.watch(
             translate.keys_of(request.key or b"\0", request.range_end),

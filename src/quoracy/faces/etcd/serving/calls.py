@@ -25,7 +25,7 @@ from quoracy.errors import ProtocolError, QuoracyError
 from quoracy.faces.etcd.errors import status_of
 from quoracy.faces.etcd.methods import Streaming, Unary, WithMetadata
 from quoracy.faces.etcd.serving.call_tasks import answer, next_request, send, serve
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from quoracy.wire.grpc import (
     OK_TRAILERS,
     RESPONSE_HEAD,

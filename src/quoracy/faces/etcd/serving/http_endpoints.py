@@ -33,7 +33,8 @@ from quoracy.faces.etcd.methods import Method
 from quoracy.faces.etcd.serving.call_counts import CallCounts
 from quoracy.faces.etcd.serving.json_gateway import PREFIXES, JsonGateway
 from quoracy.faces.etcd.version import CLUSTER_VERSION, ETCD_VERSION
-from quoracy.store.api import OnCluster, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import OnCluster
 from quoracy.store.model import Alarm, ClusterHealth, StoreStatus
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ from typing import Any
 
 from quoracy.faces.etcd.methods import Ahead, Done, Method, Send, Streaming, Unary
 from quoracy.faces.etcd.services.standing import NO_LEADER
-from quoracy.store.api import OnCluster, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import OnCluster
 from quoracy.wire.grpc import GrpcError, StatusCode
 from quoracy.wire.protobuf import Message
 

@@ -27,7 +27,8 @@ from quoracy.faces.etcd.serving.calls import Deadlines, Status
 from quoracy.faces.etcd.serving.http_endpoints import make_http_app
 from quoracy.faces.etcd.serving.leadership import Leadership
 from quoracy.faces.etcd.serving.session import Session
-from quoracy.store.api import RepliesAhead, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import RepliesAhead
 from quoracy.store.rules import Limits
 from quoracy.wire.grpc import StatusCode
 from quoracy.wire.http2 import Http2Limits

@@ -32,7 +32,7 @@ from quoracy.faces.etcd.serving.calls import (
     UnaryCall,
 )
 from quoracy.faces.etcd.serving.leadership import WANTS_LEADER
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from quoracy.wire.grpc import GrpcError, StatusCode, read_request_head
 from quoracy.wire.http2 import (
     Connection,

@@ -41,7 +41,7 @@ from quoracy.faces.zookeeper.tree.acl import Identity
 from quoracy.faces.zookeeper.tree.errors import ZkError
 from quoracy.faces.zookeeper.tree.reads import READ_REQUESTS, ReadRequest
 from quoracy.faces.zookeeper.writing.commits import Request as Write
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from quoracy.wire.zookeeper.codes import PASSWORD_BYTES, XID_PING, Err, Op, Perm
 from quoracy.wire.zookeeper.frames import FrameLengthError
 from quoracy.wire.zookeeper.replies import encode_connect_response, encode_reply, token_body

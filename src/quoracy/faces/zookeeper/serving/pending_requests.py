@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from quoracy.faces.zookeeper.writing.outcome import OnOutcome, Outcome
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 from quoracy.wire.zookeeper.requests import Request
 
 if TYPE_CHECKING:

@@ -45,7 +45,8 @@ from quoracy.faces.zookeeper.tree.replica import Replica
 from quoracy.faces.zookeeper.tree.watches import WatchTable
 from quoracy.faces.zookeeper.tree.znodes import Tree
 from quoracy.faces.zookeeper.writing.container_manager import Reaper
-from quoracy.store.api import OnCluster, RepliesAhead, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import OnCluster, RepliesAhead
 from quoracy.store.model import ClusterHealth
 
 __all__ = ["Face", "serve_zookeeper"]

@@ -45,7 +45,8 @@ from quoracy.faces.zookeeper.tree.layout import encode_session, session_key
 from quoracy.faces.zookeeper.tree.replica import Replica
 from quoracy.faces.zookeeper.tree.secrets import is_same, random_id, random_password
 from quoracy.faces.zookeeper.tree.znodes import SessionRecord
-from quoracy.store.api import InProcess, OnCluster, Store
+from quoracy.store.api import Store
+from quoracy.store.legacy import InProcess, OnCluster
 from quoracy.store.model import Compare, LeaseId, Put, Txn
 from quoracy.wire.zookeeper.requests import ConnectRequest
 

@@ -36,7 +36,8 @@ from quoracy.faces.zookeeper.tree.znodes import Change, Node, Tree
 from quoracy.faces.zookeeper.writing.commits import Commits, Outcome, Request
 from quoracy.faces.zookeeper.writing.outcome import Calls
 from quoracy.faces.zookeeper.writing.proposals import Caller
-from quoracy.store.api import InProcess, OnCluster, Store, WatchStream
+from quoracy.store.api import Store, Watch
+from quoracy.store.legacy import InProcess, OnCluster
 from quoracy.store.model import Compare, KeyRange, KeyValue, Put, Txn, WatchBatch
 from quoracy.wire.zookeeper.codes import EventType
 from quoracy.wire.zookeeper.requests import Acl
@@ -81,7 +82,7 @@ class Replica:
         self._clock = clock or SystemClock()
         settings = settings or ZooKeeperSettings()
         self.commits = Commits(self, store, settings, self._clock, sole_writer=sole_writer)
-        self._stream: WatchStream | None = None
+        self._stream: Watch | None = None
         self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
         self._recording: asyncio.Task[None] | None = None

@@ -47,8 +47,9 @@ from quoracy.faces.zookeeper.writing.proposals import (
 from quoracy.faces.zookeeper.writing.session_queue import Lane, OnOutcome, Outcome, Request, Write
 from quoracy.faces.zookeeper.writing.shortcuts import plain_write
 from quoracy.faces.zookeeper.writing.tasks import Errands
-from quoracy.store.api import Begins, InProcess, Store
+from quoracy.store.api import Store
 from quoracy.store.following import Following
+from quoracy.store.legacy import Begins, InProcess
 from quoracy.store.model import Compare, CompareTarget, Put, Relation, Txn, TxnResult
 from quoracy.wire.zookeeper.codes import Err
 from quoracy.wire.zookeeper.replies import path_body

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quoracy.native import mypyc_attr
-from quoracy.store.replies import Reply
+from quoracy.store.completion import Reply
 
 __all__ = ["Calls", "OnOutcome", "Outcome"]
 

@@ -9,8 +9,8 @@ from quoracy.faces.zookeeper.tree.znodes import Node, PlainChange
 from quoracy.faces.zookeeper.writing.drafts import made_at
 from quoracy.faces.zookeeper.writing.outcome import OnOutcome, Outcome
 from quoracy.faces.zookeeper.writing.proposals import Caller, Proposal, WriteRequest, plain_reply
+from quoracy.store.completion import Reply
 from quoracy.store.following import Written
-from quoracy.store.replies import Reply
 from quoracy.wire.zookeeper.requests import CloseSession, Sync
 
 __all__ = ["NOTHING_LEFT", "Lane", "OnOutcome", "Outcome", "Request", "Write"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from quoracy.client.job import Job as AsyncJob
-from quoracy.sync.face.holding import Held
+from quoracy.sync.face.held import Held
 from quoracy.sync.portal import Portal
 
 __all__ = ["Job"]
