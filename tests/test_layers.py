@@ -18,7 +18,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "directories": (),
     "store.model": (),
     "store.completion": ("native",),
-    "store.api": ("store.model", "store.completion", "errors"),
+    "store.options": ("store.model",),
+    "store.api": ("store.model", "store.options", "store.completion", "errors"),
     "store": ("errors", "native"),
     "engines.embedded": ("store", "errors", "clock", "directories", "native"),
     # What it holds in memory is the embedded engine's; how it speaks to etcd is `remote`'s.
@@ -100,6 +101,7 @@ PURE = (
     "store.contention",
     "store.digest",
     "store.model",
+    "store.options",
     "store.rules",
     "wire",
     "engines.embedded.memory",

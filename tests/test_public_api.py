@@ -17,14 +17,14 @@ PUBLIC = """
     Value Versioned WorkQueue WorkStats WriteHeld
     Connection Contender Election Held Job Leader Lock SessionState Term connect
     Forked LeadershipLost LockLost SessionLost StaleToken TimedOut ValueUnreadable
-    NO_LEASE Alarm BackupReport ClusterHealth Compacted Compare CompareTarget DataError
+    NO_LEASE Alarm BackupReport Cluster ClusterHealth Compacted Completion Compare CompareTarget DataError
     DataInUse DataUnreadable Delete DeleteResult DuplicateKey Event EventKind FormatUnknown
-    FutureRevision Indeterminate InvalidRequest KeyNotFound KeyRange KeyValue Keys KnowsTimes
+    FutureRevision Indeterminate InvalidRequest KeyNotFound KeyRange KeyValue Keys
     LeaseExists LeaseGrant LeaseId LeaseLost LeaseNotFound LeaseStatus Limits MemberHealth
     NoSpace Op OpResult Overloaded ProtocolError Put PutResult QuoracyError Range RangeResult
     Rejected Relation RestoreReport Retention Revision SortTarget StateHash StorageFailed Store
-    StoreClosed StoreStatus TooLarge Txn TxnResult Unavailable Unsupported WatchBatch
-    Watch __version__ open_embedded open_store restore
+    StoreClosed StoreStatus TooLarge Txn TxnResult Unavailable Unsupported WaitFirst
+    WatchBatch Watch __version__ open_embedded open_store restore
 """
 
 

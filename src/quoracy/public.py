@@ -67,8 +67,8 @@ from quoracy.errors import (
     ValueUnreadable,
 )
 from quoracy.opening import open_store
-from quoracy.store.api import Store, Watch
-from quoracy.store.legacy import KnowsTimes
+from quoracy.store.api import Cluster, Store, Watch
+from quoracy.store.completion import Completion
 from quoracy.store.model import (
     NO_LEASE,
     Alarm,
@@ -99,6 +99,7 @@ from quoracy.store.model import (
     StoreStatus,
     Txn,
     TxnResult,
+    WaitFirst,
     WatchBatch,
 )
 from quoracy.store.rules import Limits
@@ -114,10 +115,12 @@ __all__ = [
     "CacheChange",
     "CacheEntry",
     "Change",
+    "Cluster",
     "ClusterHealth",
     "Compacted",
     "Compare",
     "CompareTarget",
+    "Completion",
     "Config",
     "ConfigChange",
     "Connection",
@@ -150,7 +153,6 @@ __all__ = [
     "KeyRange",
     "KeyValue",
     "Keys",
-    "KnowsTimes",
     "Leader",
     "LeadershipLost",
     "LeaseExists",
@@ -212,6 +214,7 @@ __all__ = [
     "Value",
     "ValueUnreadable",
     "Versioned",
+    "WaitFirst",
     "Watch",
     "WatchBatch",
     "WorkQueue",

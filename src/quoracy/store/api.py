@@ -43,10 +43,8 @@ from quoracy.store.model import (
     LeaseId,
     LeaseStatus,
     Put,
-    PutOptions,
     PutResult,
     Range,
-    RangeOptions,
     RangeResult,
     Revision,
     StateHash,
@@ -55,8 +53,8 @@ from quoracy.store.model import (
     TxnResult,
     WaitFirst,
     WatchBatch,
-    WatchOptions,
 )
+from quoracy.store.options import PutOptions, RangeOptions, WatchOptions
 
 __all__ = [
     "Cluster",

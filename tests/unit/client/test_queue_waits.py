@@ -182,7 +182,7 @@ async def test_who_comes_when_the_server_has_enough_of_them_watches(
         ]
         await watchers_at(store, 2)
         with pytest.raises(Unsupported, match="not for so many"):
-            await remote.wait_first(third.name, third.key, third.token)
+            await remote._queue_waits.wait_first(third.name, third.key, third.token)
         await contention.leave(remote, first)
         await waiting[0]
         await contention.leave(remote, second)
@@ -199,7 +199,7 @@ async def test_on_an_etcd_the_client_watches_instead(tmp_path: Path) -> None:
             first, second = await joined(remote), await joined(remote)
             for said in ("does not offer", "not by this server"):  # it is asked once
                 with pytest.raises(Unsupported, match=said):
-                    await remote.wait_first(second.name, second.key, second.token)
+                    await remote._queue_waits.wait_first(second.name, second.key, second.token)
             waiting = asyncio.create_task(contention.wait_first(remote, second))
             released_at = await contention.leave(remote, first)
             assert await waiting >= released_at

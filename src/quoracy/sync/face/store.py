@@ -17,9 +17,7 @@ from quoracy.store.model import (
     LeaseGrant,
     LeaseId,
     LeaseStatus,
-    PutOptions,
     PutResult,
-    RangeOptions,
     RangeResult,
     Revision,
     StateHash,
@@ -27,8 +25,8 @@ from quoracy.store.model import (
     Txn,
     TxnResult,
     WatchBatch,
-    WatchOptions,
 )
+from quoracy.store.options import PutOptions, RangeOptions, WatchOptions
 from quoracy.sync.blocks import or_stop
 from quoracy.sync.faces import Face
 from quoracy.sync.portal import Portal
