@@ -17,7 +17,8 @@ PUBLIC = """
     Value Versioned WorkQueue WorkStats WriteHeld
     Connection Contender Election Held Job Leader Lock SessionState Term connect
     Forked LeadershipLost LockLost SessionLost StaleToken TimedOut ValueUnreadable
-    NO_LEASE Alarm BackupReport Cluster ClusterHealth Compacted Completion Compare CompareTarget DataError
+    NO_LEASE Alarm BackupReport Cluster ClusterHealth Compacted Completion Compare
+    CompareTarget DataError
     DataInUse DataUnreadable Delete DeleteResult DuplicateKey Event EventKind FormatUnknown
     FutureRevision Indeterminate InvalidRequest KeyNotFound KeyRange KeyValue Keys
     LeaseExists LeaseGrant LeaseId LeaseLost LeaseNotFound LeaseStatus Limits MemberHealth
