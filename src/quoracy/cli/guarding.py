@@ -15,7 +15,7 @@ from quoracy.cli.exits import Exit
 from quoracy.cli.running import Signals, run_command
 from quoracy.cli.text import escape, format_lease
 from quoracy.cli.values import read_duration
-from quoracy.client.deletion_watch import wait_taken
+from quoracy.client.held import wait_taken
 from quoracy.client.session import Session, keep_session, stop
 from quoracy.clock import Clock, SystemClock
 from quoracy.errors import LeaseLost

@@ -23,19 +23,30 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from quoracy.blocks import Enterable, Holding
-from quoracy.client.deletion_watch import wait_taken
 from quoracy.client.session import Session
 from quoracy.client.write_outcome import Outcome
-from quoracy.clock import Timer
-from quoracy.errors import Indeterminate, LeaseLost, LockLost, QuoracyError, Unavailable
+from quoracy.clock import Clock, Timer
+from quoracy.errors import (
+    Compacted,
+    Indeterminate,
+    LeaseLost,
+    LockLost,
+    QuoracyError,
+    StoreClosed,
+    Unavailable,
+)
+from quoracy.store.api import Store
 from quoracy.store.model import Compare, CompareTarget, Delete, Op, Relation, Txn, TxnResult
 
 if TYPE_CHECKING:
     from quoracy.client.context import Ground
 
-__all__ = ["Enterable", "Held", "Holding"]
+__all__ = ["Enterable", "Held", "Holding", "wait_taken"]
 
 _log = logging.getLogger(__name__)
+
+# How often to look whether a key is still there while the store cannot be watched.
+_LOOK_AGAIN_S = 1.0
 
 
 class Held:
@@ -273,3 +284,33 @@ class Held:
         lost = self.error is not None or self._session.lost.done()
         state = "released" if self._released else "lost" if lost else "held"
         return f"<{self._what} token {self.token} {state}>"
+
+
+async def wait_taken(store: Store, key: bytes, token: int, clock: Clock) -> str:
+    """Wait until the key that was created at revision `token` is gone: why.
+
+    Nothing between that revision and now is missed.
+    """
+    after: int | None = token
+    while True:
+        try:
+            if after is None:
+                found = await store.range(key, keys_only=True)
+                if not found.kvs or found.kvs[0].create_revision != token:
+                    return _deleted(key)
+                after = found.revision
+            async with store.watch(key, after=after, puts=False) as batches:
+                while not (await anext(batches)).events:
+                    pass
+            return _deleted(key)
+        except Compacted:
+            after = None  # read again: that shows where things stand
+        except StoreClosed:
+            raise
+        except (Unavailable, Indeterminate):
+            # Whether it is still held is the session's business until the store can be asked again.
+            await clock.sleep(_LOOK_AGAIN_S)
+
+
+def _deleted(key: bytes) -> str:
+    return f"its key {key.decode('utf-8', 'backslashreplace')} was deleted"

@@ -30,8 +30,8 @@ from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
+from quoracy.client.context import acting_for
 from quoracy.client.held import Held
-from quoracy.client.owners import acting_for
 from quoracy.errors import Forked, StoreClosed
 from quoracy.sync import background
 from quoracy.sync.answers import Answers

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quoracy.client.deletion_watch import wait_taken
+from quoracy.client.held import wait_taken
 from quoracy.client.session import Session, keep_session
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded

@@ -31,8 +31,15 @@ from typing import Generic, Self, TypeVar, overload
 
 from quoracy.client.codec import Codec, codec_of
 from quoracy.client.context import Ground
-from quoracy.client.mirror import BYTES_MAX, ENTRIES_MAX, STALE_AFTER_S, Bounds, Mirror, MirrorChange
-from quoracy.client.mirror_keeper import MirrorKeeper
+from quoracy.client.mirror import (
+    BYTES_MAX,
+    ENTRIES_MAX,
+    STALE_AFTER_S,
+    Bounds,
+    Mirror,
+    MirrorChange,
+    MirrorKeeper,
+)
 from quoracy.errors import InvalidRequest, ValueUnreadable
 from quoracy.store.model import KeyRange, KeyValue
 

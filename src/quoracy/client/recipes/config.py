@@ -37,8 +37,7 @@ from typing import Generic, Self, TypeVar
 from quoracy.client.compare_and_swap import Race
 from quoracy.client.config_section import Section
 from quoracy.client.context import Ground
-from quoracy.client.mirror import STALE_AFTER_S, Bounds, Mirror, MirrorBatch
-from quoracy.client.mirror_keeper import MirrorKeeper
+from quoracy.client.mirror import STALE_AFTER_S, Bounds, Mirror, MirrorBatch, MirrorKeeper
 from quoracy.client.session import stop
 from quoracy.errors import InvalidRequest, ValueUnreadable
 from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Op, Put, Range, RangeResult, Txn

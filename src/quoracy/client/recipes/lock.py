@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from quoracy.client.contender import Contender, Contest, contenders
-from quoracy.client.context import Ground
+from quoracy.client.context import Ground, owner_here
 from quoracy.client.held import Enterable, Held, Holding
-from quoracy.client.owners import owner_here
 from quoracy.client.session import Session
 from quoracy.store.contention import Place
 

@@ -28,8 +28,8 @@ from typing import Generic, TypeVar
 
 from quoracy.client.codec import codec_of
 from quoracy.client.context import Ground
+from quoracy.client.queue_head import Outlet
 from quoracy.client.queue_items import Backlog
-from quoracy.client.queue_removal import Outlet
 from quoracy.errors import InvalidRequest
 
 __all__ = ["PriorityQueue"]
