@@ -40,15 +40,16 @@ async def connect(
 ) -> AsyncIterator[Connection]:
     """A connection, with a session of its own: locks, elections and all the other recipes.
 
-    where: a URL as for `open_store` (`memory:`, `sqlite:PATH`, `quoracy://HOST`, `etcd://H1,H2,H3`),
-    or a
-        store that is open already, for several connections on one store in this process.
+    where: a URL as for `open_store` (`memory:`, `sqlite:PATH`, `quoracy://HOST`, `etcd://H1,H2,H3`), or
+        a store that is open already, for several connections on one store in this process.
     session_ttl: how many seconds after this process dies, or is cut off, what it holds is free again.
         The server may make it longer (etcd: at least 2).
     identity: who this is to others; by default host name and process id.
     namespace: put before every name, with a `/`.
     request_timeout: the most a single request to a server may take.
     close_timeout: the most that leaving the block takes.
+
+    In coroutines (with `quoracy.sync`, the same without `async`):
 
         async with quoracy.connect("memory:") as q:
             async with q.lock("reports/nightly") as held:

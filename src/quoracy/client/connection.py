@@ -37,7 +37,9 @@ T = TypeVar("T")
 
 
 class Connection(Ground):
-    """What `quoracy.connect` gives.  Lives on the loop and in the process it was made in.
+    """What `connect` gives: one session, and every recipe by name.
+
+    It belongs to the process that made it; in coroutines, to the event loop as well.
 
     store: the store itself, for what no recipe does.
     identity: who this is to others: among contenders, in groups.
@@ -53,9 +55,9 @@ class Connection(Ground):
         reentrant: bool = False,
         hold_max: float | None = None,
     ) -> Lock:
-        """One at a time, in order of arrival, with a fencing token: `async with q.lock("x") as held`.
+        """One at a time, in order of arrival, with a fencing token: `q.lock("x")` is a block.
 
-        cancel_on_loss: cancel the body of the block when the lock is lost.
+        cancel_on_loss: cancel the body of the block when the lock is lost; in coroutines only.
         reentrant: whoever holds it may enter it again.
         hold_max: the most seconds it may be held.
         """
@@ -64,7 +66,7 @@ class Connection(Ground):
         return Lock(self, name, cancel_on_loss=cancel_on_loss, reentrant=reentrant, hold_max=hold_max)
 
     def rwlock(self, name: str, *, cancel_on_loss: bool = True) -> ReadWriteLock:
-        """Many read or one writes, in order of arrival: `async with q.rwlock("x").read()`."""
+        """Many read or one writes, in order of arrival: `q.rwlock("x").read()` is a block."""
         from quoracy.client.recipes.rwlock import ReadWriteLock
 
         return ReadWriteLock(self, name, cancel_on_loss=cancel_on_loss)
@@ -72,7 +74,7 @@ class Connection(Ground):
     def semaphore(
         self, name: str, size: int | None = None, *, cancel_on_loss: bool = True
     ) -> Semaphore:
-        """So many at a time, in order of arrival: `async with q.semaphore("x", 3)`.
+        """So many at a time, in order of arrival: `q.semaphore("x", 3)` is a block.
 
         size: how many; it is kept in the store, and whoever gives none takes what is there.
         """
@@ -81,7 +83,7 @@ class Connection(Ground):
         return Semaphore(self, name, size, cancel_on_loss=cancel_on_loss)
 
     def election(self, name: str, *, cancel_on_loss: bool = True) -> Election:
-        """One leads, the others stand by: `async with q.election("x").lead("me") as term`."""
+        """One leads, the others stand by: `q.election("x").lead("me")` is a block."""
         from quoracy.client.recipes.election import Election
 
         return Election(self, name, cancel_on_loss=cancel_on_loss)
@@ -94,7 +96,7 @@ class Connection(Ground):
         restart_first: float = 1.0,
         restart_max: float = 60.0,
     ) -> Singleton:
-        """Run a coroutine in one process at a time, moved on loss: `@q.singleton("x")`.
+        """Run a function in one process at a time, moved on loss: `@q.singleton("x")`.
 
         restart: when it raises, run it again after a pause of `restart_first` to `restart_max` seconds.
         """
@@ -109,13 +111,13 @@ class Connection(Ground):
     @overload
     def once(self, name: str, type: type[T]) -> Once[T]: ...
     def once(self, name: str, type: type[T] = NoneType) -> Once[T]:  # type: ignore[assignment]
-        """A step done once ever, and its result remembered: `await q.once("x", int).run(step)`."""
+        """A step done once ever, and its result remembered: `q.once("x", int).run(step)`."""
         from quoracy.client.recipes.once import Once
 
         return Once(self, name, type)
 
     def rate_limit(self, name: str, *, rate: float, burst: float = 1) -> RateLimit:
-        """So much a second, shared by everyone: `await q.rate_limit("x", rate=100).take()`."""
+        """So much a second, shared by everyone: `q.rate_limit("x", rate=100).take()`."""
         from quoracy.client.recipes.rate_limit import RateLimit
 
         return RateLimit(self, name, rate=rate, burst=burst)
@@ -123,19 +125,19 @@ class Connection(Ground):
     # -- waiting for each other --------------------------------------------------------------
 
     def barrier(self, name: str) -> Barrier:
-        """Everyone waits while it is raised: `await q.barrier("x").wait()`."""
+        """Everyone waits while it is raised: `q.barrier("x").wait()`."""
         from quoracy.client.recipes.barrier import Barrier
 
         return Barrier(self, name)
 
     def double_barrier(self, name: str, count: int, *, cancel_on_loss: bool = True) -> DoubleBarrier:
-        """So many begin together and end together: `async with q.double_barrier("x", 5)`."""
+        """So many begin together and end together: `q.double_barrier("x", 5)` is a block."""
         from quoracy.client.recipes.double_barrier import DoubleBarrier
 
         return DoubleBarrier(self, name, count, cancel_on_loss=cancel_on_loss)
 
     def latch(self, name: str, count: int | None = None) -> CountDownLatch:
-        """Opens when it was counted down so often: `await q.latch("x", 3).wait()`."""
+        """Opens when it was counted down so often: `q.latch("x", 3).wait()`."""
         from quoracy.client.recipes.latch import CountDownLatch
 
         return CountDownLatch(self, name, count)
@@ -147,7 +149,7 @@ class Connection(Ground):
     @overload
     def queue(self, name: str, type: type[T]) -> Queue[T]: ...
     def queue(self, name: str, type: type[T] = bytes) -> Queue[T]:  # type: ignore[assignment]
-        """First in, first out, among processes: `await q.queue("x", Job).get()`."""
+        """First in, first out, among processes: `q.queue("x", Job).get()`."""
         from quoracy.client.recipes.queue import Queue
 
         return Queue(self, name, type)
@@ -161,7 +163,7 @@ class Connection(Ground):
         name: str,
         type: type[T] = bytes,  # type: ignore[assignment]
     ) -> PriorityQueue[T]:
-        """The smallest priority first: `await q.priority_queue("x", Job).put(job, priority=1)`."""
+        """The smallest priority first: `q.priority_queue("x", Job).put(job, priority=1)`."""
         from quoracy.client.recipes.priority_queue import PriorityQueue
 
         return PriorityQueue(self, name, type)
@@ -194,7 +196,7 @@ class Connection(Ground):
         cancel_on_loss: bool = True,
         hold_max: float | None = None,
     ) -> WorkQueue[T]:
-        """At least once: what a dead worker had claimed goes to another: `async with work.claim()`."""
+        """At least once: what a dead worker had claimed goes to another: `work.claim()` is a block."""
         from quoracy.client.recipes.work_queue import WorkQueue
 
         return WorkQueue(
@@ -209,7 +211,7 @@ class Connection(Ground):
     # -- knowing the same --------------------------------------------------------------------
 
     def counter(self, name: str, *, remember: float = 600.0) -> Counter:
-        """A shared number: `await q.counter("x").add(1)`.
+        """A shared number: `q.counter("x").add(1)`.
 
         remember: for how many seconds the ids of requests are known, so that they can be repeated.
         """
@@ -230,7 +232,7 @@ class Connection(Ground):
         *,
         default: T | None = None,
     ) -> Value[T]:
-        """A shared value of a type: `await q.value("x", int, default=0).update(lambda n: n + 1)`."""
+        """A shared value of a type: `q.value("x", int, default=0).update(lambda n: n + 1)`."""
         from quoracy.client.recipes.value import DefaultedValue, Value
 
         if default is None:
@@ -238,7 +240,7 @@ class Connection(Ground):
         return DefaultedValue(self, name, type, default)
 
     def config(self, name: str, type: type[T], *, stale_after: float = 10.0) -> Config[T]:
-        """A typed section of keys, kept up to date: `async with q.config("app", Settings) as config`.
+        """A typed section of keys, kept up to date: `q.config("app", Settings)` is a block.
 
         stale_after: how many seconds of silence of the server make it `is_stale`.
         """
@@ -274,7 +276,7 @@ class Connection(Ground):
         bytes_max: int = 64 * 1024 * 1024,
         stale_after: float = 10.0,
     ) -> Cache[T]:
-        """Everything under a prefix, mirrored here: `async with q.cache("services/") as cache`.
+        """Everything under a prefix, mirrored here: `q.cache("services/")` is a block.
 
         entries_max, bytes_max: what it may hold; beyond that it refuses, and says so.
         """
@@ -293,7 +295,7 @@ class Connection(Ground):
         name: str,
         type: type[T] = dict[str, str],  # type: ignore[assignment]
     ) -> Group[T]:
-        """Who is there, with something about each: `async with q.group("x").join({"zone": "a"})`."""
+        """Who is there, with something about each: `q.group("x").join({"zone": "a"})`."""
         from quoracy.client.recipes.group import Group
 
         return Group(self, name, type)

@@ -88,7 +88,8 @@ class Ground:
     def on_state(self, listener: Callable[[SessionState], object]) -> Callable[[], None]:
         """Call `listener` with each new state; what is returned ends that.
 
-        It is called on the loop, in a turn of its own: it may do anything but block.
+        In coroutines it is called on the loop, in a turn of its own, and must not block.  With
+        `quoracy.sync` it is called in a thread for listeners, and may use the connection.
         """
         self.check()
         return self.succession.on_state(listener)

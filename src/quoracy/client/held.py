@@ -244,7 +244,11 @@ class Held:
     # -- losing it ---------------------------------------------------------------------------
 
     def on_loss(self, listener: Callable[[LeaseLost], None]) -> None:
-        """Call `listener` in the turn in which it is lost; at once if it is."""
+        """Call `listener` when it is lost; at once if it is.
+
+        In coroutines that is in the same turn of the loop; with `quoracy.sync`, in a thread for
+        listeners.
+        """
         if self.error is not None:
             listener(self.error)
         else:

@@ -24,7 +24,7 @@ __all__ = ["Barrier"]
 
 
 class Barrier:
-    """A barrier by name; one object may be shared by many tasks."""
+    """A barrier by name; one object may be shared."""
 
     def __init__(self, ground: Ground, name: str) -> None:
         self.name = name

@@ -236,8 +236,8 @@ class Cache(Generic[T]):
         """Every change from this call on, a batch for each revision; it ends when the block is left.
 
         What is read now and these changes fit together without a gap.  Each call is independent of the
-        others; one that is not read for long gets a summary.  Close it if you leave the loop early:
-        `async with contextlib.aclosing(cache.changes()) as batches`.
+        others; one that is not read for long gets a summary.  Close it if you leave the loop early,
+        as `contextlib` does: with `aclosing` in coroutines, `closing` in threads.
         """
         batches = self._open.feed()
 

@@ -183,7 +183,8 @@ class Config(Generic[S]):
     def on_change(self, callback: Callable[[ConfigChange[S]], object]) -> Callable[[], None]:
         """Call `callback` with each change from now on; what is returned ends that, as does the block.
 
-        A function or a coroutine function; it runs in a task of its own, one call after the other.
+        One call comes after the other: in a task of its own, where it may be a coroutine function as
+        well; with `quoracy.sync`, in a thread for listeners.  It may use the connection.
         What it raises is logged.
         """
         changes = self.changes()
@@ -209,7 +210,7 @@ class Config(Generic[S]):
     # -- writing -----------------------------------------------------------------------------
 
     async def set(self, **fields: object) -> int:
-        """Set fields, all or none: `await config.set(workers=8, greeting="hi")`.
+        """Set fields, all or none: `config.set(workers=8, greeting="hi")`.
 
         Returns the revision of the write, for `wait_revision`; or, if everything was so already, the
         one at which that was seen.  Raises `InvalidRequest` if what would result is not valid, and then

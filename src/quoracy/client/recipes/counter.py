@@ -47,7 +47,7 @@ _added = codec_of(_Added)
 
 
 class Counter:
-    """A counter by name; one object may be shared by many tasks.  One that nobody changed yet is 0.
+    """A counter by name; one object may be shared.  One that nobody changed yet is 0.
 
     remember: how many seconds a request id is remembered, at least.
     """

@@ -43,11 +43,11 @@ COUNT_MAX = 1_000
 
 
 class DoubleBarrier(Enterable["Entered"]):
-    """A double barrier by name; one object may be shared by many tasks, each is a participant.
+    """A double barrier by name; one object may be shared, each is a participant.
 
     count: how many enter together; everyone gives the same.
-    cancel_on_loss: when the own session is lost inside `async with`, cancel the body and raise
-        `LockLost`.  False: only `entered.lost` is set, and the block raises at its end.
+    cancel_on_loss: when the own session is lost inside the block, cancel the body and raise `LockLost`;
+        in coroutines only.  False: only `entered.lost` is set, and the block raises at its end.
     """
 
     def __init__(self, ground: Ground, name: str, count: int, *, cancel_on_loss: bool = True) -> None:
@@ -91,7 +91,7 @@ class DoubleBarrier(Enterable["Entered"]):
     def inside(
         self, *, timeout: float | None = None, leave_timeout: float | None = None
     ) -> Holding[Entered]:
-        """A block between entering and leaving: `async with barrier.inside(timeout=5) as entered`.
+        """A block between entering and leaving: `barrier.inside(timeout=5)`.
 
         At its end it waits for the others, unless it raises: then it leaves at once, and is missing.
         """

@@ -77,7 +77,7 @@ class Term(Held):
 
 
 class Election:
-    """An election by name; one object may be shared by many tasks, each term is its own `Term`."""
+    """An election by name; one object may be shared, each term is its own `Term`."""
 
     def __init__(self, ground: Ground, name: str, *, cancel_on_loss: bool = True) -> None:
         self.name = name
@@ -100,7 +100,8 @@ class Election:
     def lead(self, value: str | None = None, *, timeout: float | None = None) -> Holding[Term]:
         """A block as the leader: waits to be elected, and resigns at its end.
 
-        A term that is lost cancels the body, and the block raises `LeadershipLost`.
+        A block whose term is lost raises `LeadershipLost`; in coroutines its body is cancelled first.
+        A thread cannot be cancelled: look at the term's `lost`, or call its `check()`.
         """
         return Holding(
             lambda: self.campaign(value, timeout=timeout), cancel_on_loss=self._cancel_on_loss
@@ -115,7 +116,7 @@ class Election:
     async def observe(self) -> AsyncGenerator[Leader, None]:
         """The leader, then every later one, and every value a leader proclaims; for ever, in order.
 
-        Close it when you leave the loop early: `async with contextlib.aclosing(election.observe())`.
+        Close it when you leave the loop early, as `contextlib.aclosing` and `closing` do.
         """
         self._ground.check()
         async with aclosing(contention.observe(self._ground.store, self._key)) as owners:

@@ -279,7 +279,7 @@ class Membership(Held, Generic[M]):
 
 
 class Group(Generic[M]):
-    """A group by name; one object may be shared by many tasks, each membership is its own handle.
+    """A group by name; one object may be shared, each membership is its own handle.
 
     type: of what members say of themselves.  A member with metadata of another type is a member all the
         same: see `Member.error`.
@@ -303,13 +303,14 @@ class Group(Generic[M]):
         cancel_on_loss: bool = False,
         timeout: float | None = None,
     ) -> Holding[Membership[M]]:
-        """A block as a member: `async with group.join({"zone": "a"}) as membership`.
+        """A block as a member: `group.join({"zone": "a"})`.
 
         identity: who we are in the group; by default the connection's identity.
         rejoin: join again with the next session when ours is lost; `membership.events()` tells.  A
             member that somebody else removed (its key was deleted) stays out.
-        cancel_on_loss: cancel the body when the membership is lost, and raise `LeaseLost`.  By default
-            only `membership.lost` is set; a block that ends while it is lost raises `LeaseLost` then.
+        cancel_on_loss: cancel the body when the membership is lost, and raise `LeaseLost`; in
+            coroutines only.  By default only `membership.lost` is set; a block that ends while it is
+            lost raises `LeaseLost` then.
         """
         if rejoin and cancel_on_loss:
             raise InvalidRequest(
@@ -329,7 +330,7 @@ class Group(Generic[M]):
         rejoin: bool = False,
         timeout: float | None = None,
     ) -> Membership[M]:
-        """Join without a block; `await membership.release()` leaves.  See `join`."""
+        """Join without a block; `membership.release()` leaves.  See `join`."""
         ground = self._ground
         ground.check()
         said = ground.identity if identity is None else identity
@@ -348,8 +349,8 @@ class Group(Generic[M]):
         """Who is there, then every change, for ever: the first change has everyone as joined.
 
         If history was compacted while the store could not be asked, what changed meanwhile is told as
-        one change.  Close it when you leave the loop early: `async with
-        contextlib.aclosing(group.watch())`.
+        one change.  Close it when you leave the loop early, as `contextlib.aclosing` and
+        `closing` do.
         """
         self._ground.check()
         mirror = self._mirror()

@@ -40,7 +40,7 @@ _codec = codec_of(_Count)
 
 
 class CountDownLatch:
-    """A latch by name; one object may be shared by many tasks.
+    """A latch by name; one object may be shared.
 
     count: how many have to count down.  None: somebody else sets it; until then nobody can count.
     """

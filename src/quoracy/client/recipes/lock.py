@@ -27,11 +27,11 @@ __all__ = ["Lock"]
 
 
 class Lock(Enterable[Held]):
-    """A lock by name; one object may be shared by many tasks, each acquisition has its own `Held`.
+    """A lock by name; one object may be shared, each acquisition has its own `Held`.
 
-    cancel_on_loss: when the lock is lost inside `async with`, cancel the body and raise `LockLost`.
-        False: only `held.lost` is set, and the block raises at its end.
-    reentrant: whoever holds it (the task; with `quoracy.sync`, the thread) may enter it again.
+    cancel_on_loss: when the lock is lost inside the block, cancel the body and raise `LockLost`; in
+        coroutines only.  False: only `held.lost` is set, and the block raises at its end.
+    reentrant: its holder, which is a task or with `quoracy.sync` a thread, may enter it again.
     hold_max: give it up as lost after this many seconds, renewed or not.
     """
 
@@ -56,7 +56,7 @@ class Lock(Enterable[Held]):
         self._entering: Callable[[], Awaitable[Held]] = self.acquire if reentrant else self._contest.win
 
     async def acquire(self, *, timeout: float | None = None) -> Held:
-        """Wait for the lock.  Whoever acquires it so releases it: `async with lock.hold()` does both.
+        """Wait for the lock.  Whoever acquires it so releases it; the block `lock.hold()` does both.
 
         Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store could not be asked, and then it
         is not held.
@@ -78,7 +78,7 @@ class Lock(Enterable[Held]):
         return None if held is None else self._entered(held)
 
     def hold(self, *, timeout: float | None = None) -> Holding[Held]:
-        """A block in which the lock is held: `async with lock.hold(timeout=5) as held`."""
+        """A block in which the lock is held, for one use: `lock.hold(timeout=5)`."""
         return Holding(lambda: self.acquire(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
 
     async def contenders(self) -> tuple[Contender, ...]:

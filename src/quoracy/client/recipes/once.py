@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class Once(Generic[T]):
-    """A step by name; one object may be shared by many tasks.
+    """A step by name; one object may be shared.
 
     type: what the step returns; `type(None)` if it returns nothing.
     """
@@ -60,8 +60,9 @@ class Once(Generic[T]):
         timeout: how long to wait for another who runs it; the step itself may take any time.
 
         What the step raises is raised here, and nothing is recorded.  Raises `TimedOut`; `LockLost` if
-        the session was lost while the step ran: it was cancelled; `Indeterminate` if the step was done
-        and it is not known whether its result was recorded: ask again.
+        the session was lost while the step ran: the step is cancelled (a thread's runs to its end), and
+        its result does not count; `Indeterminate` if the step was done and it is not known whether its
+        result was recorded: ask again.
         """
         return await self._run(lambda _: step(), timeout)
 

@@ -40,7 +40,7 @@ _HALF = 1 << 63
 
 
 class PriorityQueue(Generic[T]):
-    """A priority queue by name; one object may be shared by many tasks.
+    """A priority queue by name; one object may be shared.
 
     type: of the items: bytes, str, or anything msgspec can write as JSON.
     """
@@ -100,7 +100,7 @@ class PriorityQueue(Generic[T]):
         return await self._backlog.count()
 
     def __aiter__(self) -> AsyncIterator[T]:
-        """`async for item in queue`: get after get, for ever."""
+        """Iterate over the queue: get after get, for ever."""
         return self
 
     async def __anext__(self) -> T:

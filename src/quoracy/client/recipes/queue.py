@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Queue(Generic[T]):
-    """A queue by name; one object may be shared by many tasks.
+    """A queue by name; one object may be shared.
 
     type: of the items: bytes, str, or anything msgspec can write as JSON.
     """
@@ -96,7 +96,7 @@ class Queue(Generic[T]):
         return await self._backlog.count()
 
     def __aiter__(self) -> AsyncIterator[T]:
-        """`async for item in queue`: get after get, for ever."""
+        """Iterate over the queue: get after get, for ever."""
         return self
 
     async def __anext__(self) -> T:

@@ -48,7 +48,7 @@ _level = codec_of(Level)
 
 
 class RateLimit:
-    """A limit by name; one object may be shared by many tasks.  Keep it: it knows what it has seen.
+    """A limit by name; one object may be shared.  Keep it: it knows what it has seen.
 
     rate: how many tokens a second; everyone gives the same.
     burst: how many may be taken at once after a while of quiet.

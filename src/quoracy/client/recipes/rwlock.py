@@ -129,10 +129,10 @@ class WriteHeld(Held):
 
 
 class ReadWriteLock:
-    """A read-write lock by name; may be shared by many tasks, each acquisition has its own handle.
+    """A read-write lock by name; may be shared, each acquisition has its own handle.
 
-    cancel_on_loss: when the lock is lost inside `async with`, cancel the body and raise `LockLost`.
-        False: only `held.lost` is set, and the block raises at its end.
+    cancel_on_loss: when the lock is lost inside the block, cancel the body and raise `LockLost`; in
+        coroutines only.  False: only `held.lost` is set, and the block raises at its end.
     """
 
     def __init__(self, ground: Ground, name: str, *, cancel_on_loss: bool = True) -> None:
@@ -145,11 +145,11 @@ class ReadWriteLock:
     # -- blocks ------------------------------------------------------------------------------
 
     def read(self, *, timeout: float | None = None) -> Holding[ReadHeld]:
-        """A block that reads: `async with lock.read(timeout=5) as held`."""
+        """A block that reads: `lock.read(timeout=5)`."""
         return Holding(lambda: self.acquire_read(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
 
     def write(self, *, timeout: float | None = None) -> Holding[WriteHeld]:
-        """A block that writes: `async with lock.write(timeout=5) as held`."""
+        """A block that writes: `lock.write(timeout=5)`."""
         return Holding(lambda: self.acquire_write(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
 
     # -- acquiring ---------------------------------------------------------------------------

@@ -108,14 +108,14 @@ class Share(Held):
 
 
 class Semaphore(Enterable[Share]):
-    """A semaphore by name; one object may be shared by many tasks, each acquisition has its own
+    """A semaphore by name; one object may be shared, each acquisition has its own
     `Share`.
 
     size: how much may be held at a time.  It is kept in the store: whoever names one first sets it, and
         whoever names another later gets an `InvalidRequest` when it is first used.  None: whatever
         it is.
-    cancel_on_loss: when the share is lost inside `async with`, cancel the body and raise `LockLost`.
-        False: only `share.lost` is set, and the block raises at its end.
+    cancel_on_loss: when the share is lost inside the block, cancel the body and raise `LockLost`; in
+        coroutines only.  False: only `share.lost` is set, and the block raises at its end.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Semaphore(Enterable[Share]):
     # -- acquiring ---------------------------------------------------------------------------
 
     async def acquire(self, weight: int = 1, *, timeout: float | None = None) -> Share:
-        """Wait for a share.  Whoever acquires it so releases it: `async with slots.hold()` does both.
+        """Wait for a share.  Whoever acquires it so releases it; the block `slots.hold()` does both.
 
         Raises `TimedOut`; `InvalidRequest` for more than the size, also if the size shrinks to that
         while it waits; `Unavailable` or `Indeterminate` if the store could not be asked, and then
@@ -165,7 +165,7 @@ class Semaphore(Enterable[Share]):
         return await in_a_session(self._ground, patience, once, what=_what(weight, self.name))
 
     def hold(self, weight: int = 1, *, timeout: float | None = None) -> Holding[Share]:
-        """A block in which a share is held: `async with slots.hold(weight=2, timeout=5) as share`."""
+        """A block in which a share is held: `slots.hold(weight=2, timeout=5)`."""
         return Holding(
             lambda: self.acquire(weight, timeout=timeout), cancel_on_loss=self._cancel_on_loss
         )

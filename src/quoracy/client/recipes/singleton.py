@@ -47,7 +47,7 @@ RESTART_S_MAX = 60.0
 
 
 class Singleton:
-    """Work by name; one object may be shared by many tasks, of which one runs at a time.
+    """Work by name; one object may be shared, and one run goes on at a time.
 
     restart: when the work raises, log it, step down, and stand again after a pause; the pause doubles
         from `restart_first` to `restart_max` seconds, and begins anew after a run that was longer than
@@ -95,7 +95,8 @@ class Singleton:
     ) -> R:
         """Wait to be elected, run the work, step down, return its result; on loss, all over again.
 
-        work: a coroutine function.  If it takes a parameter, that is the term, with the fencing token.
+        work: a coroutine function; with `quoracy.sync`, a plain one.  If it takes a parameter, that is
+            the term, with the fencing token.
         timeout: how long to wait to be elected, each time; raises `TimedOut`.
 
         A result that comes after leadership was lost does not count: whoever leads now runs it as well.

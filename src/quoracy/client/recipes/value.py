@@ -52,7 +52,7 @@ class Change(Generic[T]):
 
 
 class Value(Generic[T]):
-    """A value by name; one object may be shared by many tasks.
+    """A value by name; one object may be shared.
 
     type: one without None, which stands for "there is no value".
     """
@@ -113,7 +113,8 @@ class Value(Generic[T]):
             it is comes first, if there is one.
 
         Raises `Compacted` if the store no longer has what followed that revision: read again, and go on
-        from there.  Close it when you leave the loop early: `contextlib.aclosing(value.changes())`.
+        from there.  Close it when you leave the loop early, as `contextlib.aclosing` and
+        `closing` do.
         """
         self._ground.check()
         store, key = self._ground.store, self._key

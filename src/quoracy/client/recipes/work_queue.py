@@ -105,12 +105,12 @@ class DeadLetter(Generic[T]):
 
 
 class WorkQueue(Generic[T]):
-    """A work queue by name; one object may be shared by many tasks, each claim is its own `Job`.
+    """A work queue by name; one object may be shared, each claim is its own `Job`.
 
     type: of the items: bytes, str, or anything msgspec can write as JSON.
     attempts_max: how often an item is claimed at most; None: without end.  The same for all workers.
-    cancel_on_loss: when a claim is lost, cancel the body and raise `LockLost`.  False: only `job.lost`
-        is set, and the block raises at its end.
+    cancel_on_loss: when a claim is lost, cancel the body and raise `LockLost`; in coroutines only.
+        False: only `job.lost` is set, and the block raises at its end.
     hold_max: give a claim up as lost after this many seconds, session or not.
     """
 
@@ -164,11 +164,11 @@ class WorkQueue(Generic[T]):
     # -- claiming ----------------------------------------------------------------------------
 
     def claim(self, *, timeout: float | None = None) -> Claiming[T]:
-        """A block in which an item is claimed: `async with work.claim(timeout=5) as job`.
+        """A block in which an item is claimed: `work.claim(timeout=5)`.
 
         Left normally it acknowledges the job, unless that was done or it was released; left by an
-        exception or a cancellation it returns it.  A claim that is lost cancels the body, and the block
-        raises `LockLost`.  Raises `TimedOut` if there is nothing to do.
+        exception or a cancellation it returns it.  A block whose claim is lost raises `LockLost`; in
+        coroutines its body is cancelled first.  Raises `TimedOut` if there is nothing to do.
         """
         return Claiming(lambda: self.take(timeout=timeout), cancel_on_loss=self._cancel_on_loss)
 
