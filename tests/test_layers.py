@@ -41,11 +41,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "faces.http": ("store", "errors", "faces.common"),
     # Blocks that can be ended from outside; asyncio and nothing else.
     "blocks": (),
+    # A loop in a thread, and proxies of what lives on it.
+    "threads": ("errors", "blocks"),
+    # It reads the classes that it writes proxies of.
+    "threads.generator": ("client", "redlock"),
     "remote": ("store", "errors", "wire", "clock"),
     "client": ("store", "remote", "errors", "clock", "blocks"),
     "membership": ("errors", "clock"),
     "fencing": ("errors", "directories"),
     "redlock": ("errors", "clock", "blocks"),
+    # Generated: the same for threads.
+    "redlock.sync": ("redlock", "threads", "errors", "clock"),
     "testing": (
         "server",
         "client",
@@ -57,6 +63,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "faces",
         "connecting",
         "sync",
+        "threads",
     ),
     "server": (
         "store",
@@ -84,8 +91,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
     "opening": ("engines", "remote", "store", "errors", "clock"),
     "connecting": ("opening", "client", "remote", "store", "errors", "clock"),
-    # The synchronous face of the client: the same things, from any thread.
-    "sync": ("connecting", "client", "remote", "store", "errors", "clock"),
+    # Generated: the client for threads.
+    "sync": ("connecting", "client", "remote", "store", "errors", "clock", "threads"),
     "public": ("store", "errors", "engines", "opening", "connecting", "client", "remote"),
     # What is not in `public` is a module of its own: quoracy.sync, quoracy.fencing and so on.
     "__init__": ("public", "sync", "fencing", "membership", "redlock", "testing", "compiled"),
@@ -112,6 +119,10 @@ PURE = (
     "faces.http.health",
     "faces.etcd.serving.json_codec",
     "redlock.quorum",
+    "fencing.gate",
+    "threads.generator.source",
+    "threads.generator.translation",
+    "threads.generator.classes",
     "membership.machine",
     "membership.decoding",
     "membership.model",

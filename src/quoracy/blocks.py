@@ -1,4 +1,4 @@
-"""Blocks that somebody else can end: what `asyncio.timeout` is for time, for any reason.
+"""Blocks that can be ended from outside: what `asyncio.timeout` does for time, for any reason.
 
     with Scope() as scope:
         session.on_loss(lambda: scope.end(SessionLost(...)))
@@ -8,8 +8,7 @@ A `Holding` is the block in which something is held: `async with` acquires, guar
 
 Invariants
     * The body is cancelled at most once, and only while it runs; the first reason given counts.
-    * Whoever cancels the task from outside, before or meanwhile, is obeyed: their `CancelledError` goes
-      on.
+    * A cancellation of the task by others, before or meanwhile, counts: its `CancelledError` goes on.
     * A block is entered holding, or it raises: there is no third way.
     * A block that lost what it held never ends quietly: it raises the loss, or what the body raised.
 """
@@ -18,14 +17,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, runtime_checkable
 
-__all__ = ["Enterable", "Holdable", "Holding", "Scope"]
+__all__ = ["Enterable", "Holdable", "Holding", "Scope", "acting_for", "owner_here"]
 
 
 class Scope:
-    """Ends a block with an error of somebody else's choice.  Enter it in a task, end it on its loop."""
+    """A block that `end` cancels, with an error.  Enter it in a task, end it on the task's loop."""
 
     __slots__ = ("_cancelled", "_cancelling", "_inside", "error", "task")
 
@@ -41,7 +41,7 @@ class Scope:
             return
         self.error = error
         if asyncio.current_task() is self.task:
-            # Nobody can interrupt what it is doing itself; it is at the next wait.
+            # A task cannot interrupt itself; it is cancelled at its next wait.
             asyncio.get_running_loop().call_soon(self._cancel)
         else:
             self._cancel()
@@ -59,7 +59,7 @@ class Scope:
         return self
 
     def left(self, kind: type[BaseException] | None) -> bool:
-        """Leave the block; whether what ends it is our own cancellation."""
+        """Leave the block.  True: it ends by our own cancellation."""
         self._inside = False
         if not self._cancelled or self.task is None:
             return False
@@ -81,6 +81,7 @@ class Scope:
             raise self.error from error
 
 
+@runtime_checkable
 class Holdable(Protocol):
     """What can be held for the time of a block.
 
@@ -90,9 +91,9 @@ class Holdable(Protocol):
     @property
     def error(self) -> BaseException | None: ...
 
-    # Of whatever kind of loss it is: what is done with it fits all.
+    # The listener takes any kind of loss.
     def on_loss(self, listener: Callable[[Any], None], /) -> None:
-        """Call `listener` in the turn in which it is lost; at once if it is."""
+        """Call `listener` in the turn of the loop in which it is lost; at once if it is."""
         ...
 
     def leave(self) -> Coroutine[Any, Any, None]:
@@ -119,9 +120,9 @@ class Holding(Generic[H]):
         return self._entered(await self._begin())
 
     def _begin(self) -> Awaitable[H]:
-        """Acquire it; who gets it says so with `_entered`."""
-        # Made ready beforehand: what is done once it is held, others wait for.  Nobody ends the scope
-        # before it was handed out.
+        """Acquire it; the caller passes the result to `_entered`."""
+        # Entered beforehand, to do little while it is held: others wait for it then.  Nothing can end
+        # the scope before it was handed out.
         self._scope.__enter__()
         return self._acquire()
 
@@ -151,7 +152,7 @@ class Holding(Generic[H]):
 
 
 class Enterable(Generic[H]):
-    """Something to be entered directly: `async with q.lock("x") as held`, from many tasks at once.
+    """Something that is entered directly, as `async with q.lock("x") as held`, by many tasks at once.
 
     Each entry has a `Holding` of its own; a block is left by the task that entered it.
     """
@@ -163,7 +164,7 @@ class Enterable(Generic[H]):
         raise NotImplementedError
 
     async def __aenter__(self) -> H:
-        # Not by its `__aenter__`: every coroutine on the way is one more to go back through.
+        # Not by its `__aenter__`: each further coroutine makes every wake-up slower.
         holding = self._holding()
         held = holding._entered(await holding._begin())
         self._entries.append((holding._scope.task, holding))
@@ -175,7 +176,7 @@ class Enterable(Generic[H]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> Coroutine[Any, Any, None]:
-        # Nearly always the last one, which is this task's own.
+        # Nearly always the last entry, made by this task.
         entries = self._entries
         task = asyncio.current_task()
         if entries and entries[-1][0] is task:
@@ -183,7 +184,7 @@ class Enterable(Generic[H]):
         return self._entry(task).__aexit__(kind, error, trace)
 
     def _entry(self, task: asyncio.Task[object] | None) -> Holding[H]:
-        """The last one this task made; failing that, one of a task that is over (an exit stack)."""
+        """The last one of this task; failing that, of a task that is over (as with an exit stack)."""
         order: Sequence[int] = range(len(self._entries) - 1, -1, -1)
         for own in (True, False):
             for at in order:
@@ -192,3 +193,17 @@ class Enterable(Generic[H]):
                     del self._entries[at]
                     return holding
         raise RuntimeError("this block was entered by another task, which is still running.")
+
+
+# -- owners ----------------------------------------------------------------------------------
+
+acting_for: ContextVar[object | None] = ContextVar("quoracy_acting_for", default=None)
+
+
+def owner_here() -> object:
+    """The owner of what is acquired here and now, who may enter a reentrant lock again.
+
+    That is the running task, unless it acts for another: a portal runs each call of a thread in a task
+    of its own, and the thread is the owner.
+    """
+    return acting_for.get() or asyncio.current_task()

@@ -183,10 +183,10 @@ class Unavailable(QuoracyError):
 
 
 class StoreClosed(Unavailable):
-    """The store was closed."""
+    """The store, or the connection to it, was closed."""
 
     def __init__(self) -> None:
-        super().__init__("the store is closed. Open it again with quoracy.open_store().")
+        super().__init__("this store or connection is closed. Open another one.")
 
 
 class Overloaded(Unavailable):

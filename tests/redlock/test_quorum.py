@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quoracy.redlock.quorum import Answer, Tenure, Terms, Verdict, explain
+from quoracy.redlock.quorum import Answer, Terms, Validity, Verdict, explain
 from tests.support.profiles import examples
 
 YES, NO, SILENT = Answer(Verdict.YES), Answer(Verdict.NO), Answer(Verdict.SILENT, "timed out")
@@ -33,10 +33,10 @@ def test_two_quorums_have_a_server_in_common(servers_count: int) -> None:
 
 
 def test_validity_is_what_the_published_algorithm_says() -> None:
-    tenure = Tenure(Terms(3, ttl_ms=10_000, drift_factor=0.01))
-    assert tenure.asked([YES, YES, NO], at=50.0)
+    validity = Validity(Terms(3, ttl_ms=10_000, drift_factor=0.01))
+    assert validity.asked([YES, YES, NO], at=50.0)
     # ttl - elapsed - drift, where drift = ttl * 0.01 + 2 ms
-    assert tenure.remaining(50.3) == pytest.approx(10 - 0.3 - (0.1 + 0.002))
+    assert validity.remaining(50.3) == pytest.approx(10 - 0.3 - (0.1 + 0.002))
 
 
 @given(
@@ -48,19 +48,19 @@ def test_validity_is_what_the_published_algorithm_says() -> None:
 def test_validity_never_exceeds_the_ttl_less_the_time_that_passed(
     ttl_ms: int, drift_factor: float, started: float, elapsed: float
 ) -> None:
-    tenure = Tenure(Terms(1, ttl_ms, drift_factor))
-    tenure.asked([YES], at=started)
-    validity = tenure.remaining(started + elapsed)
+    validity = Validity(Terms(1, ttl_ms, drift_factor))
+    validity.asked([YES], at=started)
+    remaining_s = validity.remaining(started + elapsed)
     exact = ttl_ms / 1000 - elapsed - (ttl_ms * drift_factor + 2) / 1000
-    assert validity == pytest.approx(max(0.0, exact), abs=1e-6)
-    assert validity < ttl_ms / 1000
+    assert remaining_s == pytest.approx(max(0.0, exact), abs=1e-6)
+    assert remaining_s < ttl_ms / 1000
 
 
 def test_minority_holds_nothing() -> None:
-    tenure = Tenure(Terms(5, 10_000))
-    assert not tenure.asked([YES, YES, NO, SILENT, SILENT], at=1.0)
-    assert tenure.remaining(1.0) == 0.0
-    assert tenure.deadline == -math.inf
+    validity = Validity(Terms(5, 10_000))
+    assert not validity.asked([YES, YES, NO, SILENT, SILENT], at=1.0)
+    assert validity.remaining(1.0) == 0.0
+    assert validity.deadline == -math.inf
 
 
 @st.composite
@@ -75,63 +75,63 @@ def test_deadline_is_the_latest_moment_that_a_majority_keeps_the_key(
     rounds: list[tuple[list[Answer], float]],
 ) -> None:
     count = len(rounds[0][0])
-    tenure = Tenure(Terms(count, 10_000))
+    validity = Validity(Terms(count, 10_000))
     kept: list[float] = [-math.inf] * count
     gone: set[int] = set()
     for answers, at in rounds:
-        tenure.asked(answers, at=at)
+        validity.asked(answers, at=at)
         for index, answer in enumerate(answers):
             if answer is NO:
                 gone.add(index)
             if answer is YES:
-                kept[index] = max(kept[index], tenure.terms.kept_until(at))
+                kept[index] = max(kept[index], validity.terms.kept_until(at))
     candidates = [kept[index] for index in range(count) if index not in gone]
     by_hand = max(
         (moment for moment in candidates if sum(each >= moment for each in candidates) > count / 2),
         default=-math.inf,
     )
-    assert tenure.deadline == by_hand
-    assert tenure.gone_count == len(gone)
+    assert validity.deadline == by_hand
+    assert validity.gone_count == len(gone)
 
 
 @given(answers_of_five, st.floats(0.001, 20))
 def test_silence_changes_nothing(answers: list[Answer], at: float) -> None:
-    tenure = Tenure(Terms(5, 10_000))
-    tenure.asked(answers, at=0.0)
-    before = tenure.deadline
-    assert not tenure.asked([SILENT] * 5, at=at)
-    assert tenure.deadline == before
+    validity = Validity(Terms(5, 10_000))
+    validity.asked(answers, at=0.0)
+    before = validity.deadline
+    assert not validity.asked([SILENT] * 5, at=at)
+    assert validity.deadline == before
 
 
 def test_extension_by_a_minority_keeps_the_old_deadline() -> None:
-    tenure = Tenure(Terms(5, 10_000))
-    tenure.asked([YES] * 5, at=0.0)
-    before = tenure.deadline
-    assert not tenure.asked([YES, YES, SILENT, SILENT, SILENT], at=5.0)
-    assert tenure.deadline == before
+    validity = Validity(Terms(5, 10_000))
+    validity.asked([YES] * 5, at=0.0)
+    before = validity.deadline
+    assert not validity.asked([YES, YES, SILENT, SILENT, SILENT], at=5.0)
+    assert validity.deadline == before
 
 
 def test_lock_is_lost_when_those_that_granted_it_are_no_majority_any_more() -> None:
     # Five servers could still be asked, but only three ever had the key, and one of them lost it.
-    tenure = Tenure(Terms(5, 10_000))
-    tenure.asked([YES, YES, YES, SILENT, SILENT], at=0.0)
-    assert not tenure.asked([NO, YES, YES, SILENT, SILENT], at=1.0)
-    assert tenure.remaining(1.0) == 0.0
+    validity = Validity(Terms(5, 10_000))
+    validity.asked([YES, YES, YES, SILENT, SILENT], at=0.0)
+    assert not validity.asked([NO, YES, YES, SILENT, SILENT], at=1.0)
+    assert validity.remaining(1.0) == 0.0
 
 
 def test_key_that_is_gone_does_not_come_back_with_a_late_yes() -> None:
-    tenure = Tenure(Terms(1, 10_000))
-    tenure.asked([YES], at=0.0)
-    tenure.asked([NO], at=2.0)
-    tenure.asked([YES], at=1.0)  # was asked before, was heard after
-    assert tenure.remaining(2.0) == 0.0
+    validity = Validity(Terms(1, 10_000))
+    validity.asked([YES], at=0.0)
+    validity.asked([NO], at=2.0)
+    validity.asked([YES], at=1.0)  # was asked before, was heard after
+    assert validity.remaining(2.0) == 0.0
 
 
 def test_hold_max_ends_it_whatever_the_servers_say() -> None:
-    tenure = Tenure(Terms(1, 10_000), ends_at=12.0)
-    tenure.asked([YES], at=0.0)
-    assert tenure.asked([YES], at=9.0)  # confirmed, and yet
-    assert tenure.deadline == 12.0
+    validity = Validity(Terms(1, 10_000), ends_at=12.0)
+    validity.asked([YES], at=0.0)
+    assert validity.asked([YES], at=9.0)  # confirmed, and yet
+    assert validity.deadline == 12.0
 
 
 def test_explanation_names_who_did_not_answer_and_why() -> None:
@@ -162,7 +162,7 @@ class Redis:
 @dataclass
 class Contender:
     name: str
-    tenure: Tenure | None = None
+    validity: Validity | None = None
     attempts: int = 0
     held: list[list[float]] = field(default_factory=list)  # from, until
 
@@ -179,12 +179,12 @@ def simulate(seed: int, *, terms: Terms, skew: float) -> list[list[list[float]]]
         heapq.heappush(events, (moment, next(order), what))
 
     def ask(contender: Contender, now: float) -> None:
-        tenure = contender.tenure
+        validity = contender.validity
         what = "extend"
-        if tenure is None or tenure.remaining(now) == 0:
-            what, tenure = "take", Tenure(terms)
+        if validity is None or validity.remaining(now) == 0:
+            what, validity = "take", Validity(terms)
             contender.attempts += 1
-            contender.tenure = None
+            contender.validity = None
         who = f"{contender.name}{contender.attempts}"
         answers = [SILENT] * terms.servers_count
         # Up to nearly a whole time to live on the way: a round may take so long that nothing is left.
@@ -193,7 +193,7 @@ def simulate(seed: int, *, terms: Terms, skew: float) -> list[list[list[float]]]
             if rng.random() < 0.9:  # the request arrives; whether its answer does is another matter
                 loses_answer = rng.random() < 0.1
                 at(now + delay, ("arrive", index, what, who, answers, loses_answer))
-        at(now + max(delays) * rng.uniform(1, 1.5), ("end", contender, what, tenure, answers, now))
+        at(now + max(delays) * rng.uniform(1, 1.5), ("end", contender, what, validity, answers, now))
 
     for contender in contenders:
         at(rng.random(), ("ask", contender))
@@ -210,19 +210,19 @@ def simulate(seed: int, *, terms: Terms, skew: float) -> list[list[list[float]]]
                 "end",
                 Contender() as contender,
                 what,
-                Tenure() as tenure,
+                Validity() as validity,
                 list(answers),
                 float(sent),
             ):
-                was_held = what == "extend" and tenure.remaining(now) > 0
+                was_held = what == "extend" and validity.remaining(now) > 0
                 if what == "take" or was_held:
-                    tenure.asked(list(answers), at=sent)
-                    if tenure.remaining(now) > 0:
-                        contender.tenure = tenure
+                    validity.asked(list(answers), at=sent)
+                    if validity.remaining(now) > 0:
+                        contender.validity = validity
                         if not was_held:
                             contender.held.append([now, now])
-                    if contender.held and (was_held or contender.tenure is tenure):
-                        contender.held[-1][1] = max(now, tenure.deadline)
+                    if contender.held and (was_held or contender.validity is validity):
+                        contender.held[-1][1] = max(now, validity.deadline)
                 at(now + rng.random() * 0.4, ("ask", contender))
     return [contender.held for contender in contenders]
 

@@ -1,14 +1,13 @@
-"""The face for threads: the same names, the same promises."""
+"""Redlock for threads: the same names, the same promises."""
 
 from __future__ import annotations
 
 import inspect
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,7 +16,6 @@ import quoracy.redlock
 from quoracy.clock import SystemClock
 from quoracy.errors import InvalidRequest, LockLost, TimedOut, Unavailable, Unsupported
 from quoracy.redlock import sync
-from quoracy.redlock.portal import Portal
 from tests.support.redis_server import RedisServer
 
 
@@ -139,48 +137,22 @@ def test_wrong_arguments_are_refused_before_a_thread_is_started() -> None:
     assert threading.active_count() == before
 
 
-def test_both_faces_have_the_same_names() -> None:
+def test_threads_have_the_same_names_and_parameters() -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
+    def parameters(function: Callable[..., object]) -> list[str]:
+        return [*inspect.signature(function).parameters]
+
     assert public(sync.Redlock) == public(quoracy.redlock.Redlock)
-    assert public(sync.Lock) == public(quoracy.redlock.Lock)
-    # Those that only the block of the asynchronous face needs, and one that is an attribute there.
-    only_async = {"leave", "loss", "note_expiry", "on_loss"}
-    assert public(sync.Held) - {"error"} == public(quoracy.redlock.Held) - only_async
-    assert sync.RedlockOptions.__optional_keys__ == {
-        *inspect.signature(quoracy.redlock.Redlock).parameters
-    } - {"servers"}
-    assert sync.LockOptions.__optional_keys__ == {
-        *inspect.signature(quoracy.redlock.Redlock.lock).parameters
-    } - {"self", "name", "cancel_on_loss"}
-
-
-def interrupt_main_thread() -> None:
-    """As Ctrl-C does."""
-    main = threading.main_thread().ident
-    assert main is not None
-    signal.pthread_kill(main, signal.SIGINT)
-
-
-def test_what_succeeds_for_a_caller_that_was_interrupted_is_undone() -> None:
-    portal = Portal("test")
-    done: list[str] = []
-
-    async def succeed_in_spite_of_all() -> str:
-        # The caller is interrupted while it waits for this, and this does not end.
-        interrupt_main_thread()
-        return "held"
-
-    async def undo(what: str) -> None:
-        done.append(what)
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            portal.run(succeed_in_spite_of_all, undo=undo)
-    finally:
-        portal.close()
-    assert done == ["held"]
+    # Names for the blocks of coroutines, and attributes, which a class does not show.
+    only_async, attributes = {"leave", "loss", "note_expiry"}, {"error", "key", "lost", "name", "value"}
+    assert public(sync.Lock) - attributes == public(quoracy.redlock.Lock)
+    assert public(sync.Held) - attributes == public(quoracy.redlock.Held) - only_async
+    assert parameters(sync.Redlock) == parameters(quoracy.redlock.Redlock)
+    assert [*parameters(sync.Redlock.lock), "cancel_on_loss"] == parameters(
+        quoracy.redlock.Redlock.lock
+    )
 
 
 INTERRUPTED = """

@@ -13,7 +13,7 @@ import pytest
 
 import quoracy
 import quoracy.sync
-from quoracy.sync.blocks import same
+from quoracy.threads.proxies import same
 
 from .conftest import Connect
 

@@ -13,7 +13,7 @@ import pytest
 
 import quoracy
 import quoracy.sync
-from quoracy.sync.portal import Portal
+from quoracy.threads.portal import Portal
 from tests.faults.scale import LONG, rounds
 
 pytestmark = pytest.mark.faults

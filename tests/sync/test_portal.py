@@ -21,9 +21,9 @@ import pytest
 
 import quoracy
 import quoracy.sync
-from quoracy.sync.blocks import Stream, same
-from quoracy.sync.listeners import PENDING_MAX, Listeners
-from quoracy.sync.portal import Portal
+from quoracy.threads.listeners import PENDING_MAX, Listeners
+from quoracy.threads.portal import Portal
+from quoracy.threads.proxies import Stream, same
 from tests.faults.scale import LONG, rounds
 from tests.faults.server_process import ServerProcess
 
@@ -379,17 +379,17 @@ def test_listener_that_uses_what_is_being_closed_is_not_reported(
 def test_listener_that_is_far_behind_misses_the_oldest(caplog: pytest.LogCaptureFixture) -> None:
     told: list[int] = []
     listeners, go_on = Listeners(lambda: False), threading.Event()
-    hold = listeners.told(lambda: go_on.wait(30))
-    tell = listeners.told(told.append)
+    hold = listeners.off_loop(lambda: go_on.wait(30))
+    notify = listeners.off_loop(told.append)
     hold()
     eventually(lambda: not listeners._pending)
     for number in range(PENDING_MAX + 3):
-        tell(number)
+        notify(number)
     go_on.set()
     listeners.stop()
     assert told == list(range(3, PENDING_MAX + 3))
     assert caplog.text.count("miss the oldest") == 1
-    tell(0)
+    notify(0)
     assert len(told) == PENDING_MAX
 
 

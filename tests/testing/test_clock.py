@@ -9,7 +9,7 @@ import pytest
 import quoracy
 from quoracy.testing import VirtualClock
 from quoracy.testing.clock import PausableClock
-from quoracy.testing.loop_thread import LoopThread
+from quoracy.threads.loop_thread import LoopThread
 
 
 async def test_sleepers_wake_in_order_each_at_its_moment() -> None:
@@ -66,6 +66,7 @@ async def test_time_does_not_go_back() -> None:
 async def test_sleepers_of_other_threads_have_done_their_work_when_time_has_passed() -> None:
     clock = VirtualClock()
     thread = LoopThread("another")
+    thread.start()
     ticks: list[float] = []
 
     async def tick() -> None:

@@ -12,7 +12,6 @@ import logging
 import math
 import os
 from collections.abc import Callable, Coroutine
-from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,7 +26,7 @@ from quoracy.errors import Forked, InvalidRequest, StoreClosed, TimedOut
 from quoracy.store.api import Store
 from quoracy.store.model import Txn, TxnResult
 
-__all__ = ["Ground", "Patience", "Waiting", "acting_for", "owner_here"]
+__all__ = ["Ground", "Patience", "Waiting"]
 
 _log = logging.getLogger(__name__)
 
@@ -238,11 +237,3 @@ class Patience:
     def left(self) -> float | None:
         """What is left of it; None: no end."""
         return None if self._deadline == math.inf else max(0.0, self._deadline - self._clock.now())
-
-
-acting_for: ContextVar[object | None] = ContextVar("quoracy_acting_for", default=None)
-
-
-def owner_here() -> object:
-    """The owner of what is acquired here and now."""
-    return acting_for.get() or asyncio.current_task()

@@ -1,8 +1,8 @@
-"""Redlock: locks for those who have only Redis.  No fencing tokens: see docs/guides/redlock.md."""
+"""Redlock: locks on Redis servers alone.  No fencing tokens: see docs/guides/redlock.md."""
 
 from quoracy.blocks import Holding as Holding
-from quoracy.redlock.holding import Held as Held
-from quoracy.redlock.locking import Lock as Lock
-from quoracy.redlock.locking import Redlock as Redlock
+from quoracy.redlock.held import Held as Held
+from quoracy.redlock.lock import Lock as Lock
+from quoracy.redlock.lock import Redlock as Redlock
 
 __all__ = ["Held", "Holding", "Lock", "Redlock"]

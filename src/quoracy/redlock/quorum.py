@@ -1,4 +1,4 @@
-"""Until when a Redlock is held: arithmetic on who said yes, and on when they were asked.
+"""Until when a Redlock is held: arithmetic on which servers said yes, and on when they were asked.
 
 Each server keeps the key for the time to live from the moment it carries out the request.  That moment
 is not known here, but it is not before the request was sent.  So a server that said yes keeps the key
@@ -8,11 +8,10 @@ latest moment that a majority of these reaches.  That is the published algorithm
 say that the key is gone.
 
 Invariants
-    * No IO and no clock: every method takes its moments; the same calls give the same deadline.
-    * A server that was silent changes nothing.  It may have done what it was asked, and is not
-      counted on for it.
-    * A server that does not have the key any more never counts again: a value is set once, so what is
-      gone cannot come back, however late an older yes arrives.
+    * No IO and no clock: every method takes the time; the same calls give the same deadline.
+    * A server that was silent changes nothing: it may have done what it was asked, and does not count.
+    * A server that does not have the key any more never counts again: a value is set once, so it
+      cannot come back, however late an older yes arrives.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["DRIFT_FACTOR", "Answer", "Tenure", "Terms", "Verdict", "explain"]
+__all__ = ["DRIFT_FACTOR", "Answer", "Terms", "Validity", "Verdict", "explain"]
 
 # The share of the time to live by which clocks may run apart, and a constant for the millisecond
 # in which Redis measures expiry, as published: https://redis.io/docs/latest/develop/clients/patterns/
@@ -32,10 +31,12 @@ _DRIFT_MS = 2
 
 
 class Verdict(Enum):
-    """What came of asking one server."""
+    """How one server answered."""
 
     YES = "said yes"
-    NO = "said no"  # to set: somebody has the key; to extend or delete: it has another value or is gone
+    NO = (
+        "said no"  # to set: the key is there; to extend or delete: it has another value or is not there
+    )
     SILENT = "did not answer"  # what was asked may have happened
     FAILED = "answered with an error"  # it did not happen, and asking again will not help by itself
 
@@ -50,7 +51,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What is asked for: of how many servers, for how long, with clocks how far apart."""
+    """What is asked for: the number of servers, the time to live, and the drift of clocks."""
 
     servers_count: int
     ttl_ms: int
@@ -74,18 +75,18 @@ class Terms:
         return asked_at + self.ttl_s - self.drift_s
 
 
-class Tenure:
+class Validity:
     """Until when each server keeps one key with one value, and so until when the lock is held.
 
-    >>> tenure = Tenure(Terms(servers_count=3, ttl_ms=10_000))
+    >>> validity = Validity(Terms(servers_count=3, ttl_ms=10_000))
     >>> yes, silent = Answer(Verdict.YES), Answer(Verdict.SILENT)
-    >>> tenure.asked([yes, yes, silent], at=100.0)
+    >>> validity.asked([yes, yes, silent], at=100.0)
     True
-    >>> round(tenure.deadline, 3)  # 100 + 10 - (10 * 0.01 + 0.002)
+    >>> round(validity.deadline, 3)  # 100 + 10 - (10 * 0.01 + 0.002)
     109.898
-    >>> tenure.asked([yes, silent, silent], at=105.0)  # an extension that only one server confirmed
+    >>> validity.asked([yes, silent, silent], at=105.0)  # an extension that only one server confirmed
     False
-    >>> round(tenure.deadline, 3)
+    >>> round(validity.deadline, 3)
     109.898
     """
 
@@ -100,7 +101,7 @@ class Tenure:
 
     @property
     def deadline(self) -> float:
-        """The moment from which a majority cannot be counted on; minus infinity if it is so already."""
+        """From when a majority cannot be counted on; minus infinity if it cannot be already."""
         return min(self._majority_until(), self.ends_at)
 
     @property
@@ -109,20 +110,20 @@ class Tenure:
         return sum(self._gone)
 
     def asked(self, answers: Sequence[Answer], *, at: float) -> bool:
-        """Take in what every server said to a request, sent at `at`, to set or to extend the key.
+        """Take in every server's answer to a request, sent at `at`, to set or to extend the key.
 
-        Whether a majority keeps it for what that request asked for.
+        True: a majority keeps it for as long as that request asked for.
         """
         assert len(answers) == self.terms.servers_count
         until = self.terms.kept_until(at)
         for index, answer in enumerate(answers):
             if answer.verdict is Verdict.YES and not self._gone[index]:
                 self._kept_until[index] = max(self._kept_until[index], until)
-        self.dropped(answers)
+        self.released(answers)
         return self._majority_until() >= until
 
-    def dropped(self, answers: Sequence[Answer]) -> None:
-        """Take in what every server said when told to delete the key: no means it had gone before."""
+    def released(self, answers: Sequence[Answer]) -> None:
+        """Take in every server's answer to a request to delete the key; no: it was not there before."""
         for index, answer in enumerate(answers):
             if answer.verdict is Verdict.NO:
                 self._gone[index] = True
@@ -137,7 +138,7 @@ class Tenure:
 
 
 def explain(names: Sequence[str], answers: Sequence[Answer]) -> str:
-    """What all servers said: `1 of 3 servers said yes, 1 said no, a:6379 did not answer (...)`."""
+    """All answers in words: `1 of 3 servers said yes, 1 said no, a:6379 did not answer (...)`."""
     yes, no = (
         sum(answer.verdict is verdict for answer in answers) for verdict in (Verdict.YES, Verdict.NO)
     )

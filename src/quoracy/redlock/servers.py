@@ -1,8 +1,8 @@
-"""The Redis servers: each is asked by itself, all of them at once, and every outcome is an Answer.
+"""The Redis servers: all are asked at once, independently, and every outcome is an `Answer`.
 
 Invariants
     * Nothing is sent twice: a request whose answer was lost is reported as SILENT.
-    * One slow or dead server costs a round at most `timeout_s`, and never an exception.
+    * A slow or dead server delays the others by `timeout_s` at most, and never raises.
     * Only a key that still has the caller's own value is extended or deleted: compared and done by one
       script, which Redis runs without anything in between.
     * At most `connections_max` connections to a server.  A request that finds none free within its time
@@ -33,7 +33,7 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then
 end
 return 0
 """
-_DROP = """
+_RELEASE = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
@@ -42,7 +42,7 @@ return 0
 
 
 class Servers:
-    """All servers of one Redlock.  Decides nothing: asks, and hands back who said what."""
+    """All servers of one Redlock.  It decides nothing: it asks, and returns the answers."""
 
     def __init__(self, urls: Sequence[str], *, timeout_s: float, connections_max: int) -> None:
         self.names = _names(urls)
@@ -50,20 +50,20 @@ class Servers:
         self._clients = [_client(url, timeout_s, connections_max) for url in urls]
         self._owner = os.getpid()
 
-    async def take(self, key: str, value: str, *, ttl_ms: int) -> list[Answer]:
+    async def acquire(self, key: str, value: str, *, ttl_ms: int) -> list[Answer]:
         """Set the key everywhere it is not set, to go by itself after `ttl_ms`."""
         return await self._ask(lambda redis: redis.set(key, value, nx=True, px=ttl_ms), self._timeout_s)
 
     async def extend(self, key: str, value: str, *, ttl_ms: int, within_s: float) -> list[Answer]:
-        """Let the key live for `ttl_ms` from now wherever it has this value, if told `within_s`."""
+        """Let the key live for `ttl_ms` from now where it has this value; wait `within_s` at most."""
         return await self._ask(
             lambda redis: redis.eval(_EXTEND, 1, key, value, str(ttl_ms)),
             min(self._timeout_s, within_s),
         )
 
-    async def drop(self, key: str, value: str) -> list[Answer]:
-        """Delete the key wherever it has this value: everywhere, also where nobody answered before."""
-        return await self._ask(lambda redis: redis.eval(_DROP, 1, key, value), self._timeout_s)
+    async def release(self, key: str, value: str) -> list[Answer]:
+        """Delete the key wherever it has this value, also on servers that did not answer before."""
+        return await self._ask(lambda redis: redis.eval(_RELEASE, 1, key, value), self._timeout_s)
 
     @property
     def is_owner(self) -> bool:
@@ -133,11 +133,11 @@ def _client(url: str, timeout_s: float, connections_max: int) -> Redis:
 
 
 def _no_introduction() -> dict[str, None]:
-    """Options of a connection that does not begin with telling who it is, and waiting for the answer.
+    """Options of a connection that does not begin by introducing itself and waiting for the answer.
 
     With no HELLO (protocol 2) and no CLIENT SETINFO a request goes out as soon as there is a
-    connection, and the kernel makes that with a server that hangs, too.  So the order to delete a key
-    is there when the server comes back, right behind the order to set it.
+    connection, and the kernel makes one with a server that hangs, too.  So when the server comes back,
+    the request to delete a key is there right behind the request to set it.
     """
     if importlib.util.find_spec("redis.driver_info") is not None:
         return {"driver_info": None}
@@ -145,7 +145,7 @@ def _no_introduction() -> dict[str, None]:
 
 
 def _names(urls: Sequence[str]) -> list[str]:
-    """What to call each server: without its password, and all different."""
+    """A name for each server: without its password, and all different."""
     if isinstance(urls, str) or not urls:
         raise InvalidRequest(
             f"a Redlock needs a list of the URLs of its Redis servers, not {urls!r}. "

@@ -1,217 +1,191 @@
-"""Redlock for threads and scripts: the same names as in `quoracy.redlock`, without `await`.
+"""Generated: Redlock for threads.
 
-Everything is done by the asynchronous Redlock on an event loop in a thread of its own (portal.py),
-which also extends what is held.  What differs: nobody can interrupt a thread, so the body of a `with`
-goes on after a loss.  `held.check()` and `held.lost` tell it; the block raises the loss at its end.
+Do not change it by hand: run `python -m quoracy.threads.generator`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
-import threading
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import Never, Self, TypedDict, Unpack
+from typing import Never
 
 from quoracy.clock import Clock
-from quoracy.errors import LockLost, Unsupported
-from quoracy.redlock import holding, locking
-from quoracy.redlock.portal import Portal
-
-__all__ = ["Held", "Holding", "Lock", "LockOptions", "LostEvent", "Redlock", "RedlockOptions"]
-
-
-class RedlockOptions(TypedDict, total=False):
-    """What `quoracy.redlock.Redlock` takes besides its servers, with its meanings and defaults."""
-
-    namespace: str | None
-    server_timeout: float
-    retry_delay: float
-    drift_factor: float
-    connections_max: int
-    clock: Clock | None
-    rng: random.Random | None
+from quoracy.errors import LockLost
+from quoracy.redlock.held import Held as AsyncHeld
+from quoracy.redlock.lock import Lock as AsyncLock
+from quoracy.redlock.lock import Redlock as AsyncRedlock
+from quoracy.redlock.quorum import DRIFT_FACTOR
+from quoracy.threads.portal import CLOSE_S, Portal
+from quoracy.threads.proxies import Attribute, Block, BlockProxy, ConnectionProxy, Event, Proxy
 
 
-class LockOptions(TypedDict, total=False):
-    """What `quoracy.redlock.Redlock.lock` takes besides a name, with its meanings and defaults."""
+class Redlock(ConnectionProxy[AsyncRedlock]):
+    """Locks on one or more independent Redis servers, three or five as a rule.
 
-    ttl: float
-    renew: bool
-    hold_max: float | None
+    In coroutines (with `quoracy.redlock.sync`, without `async` and `await`):
 
+        async with Redlock(servers) as redlock:  # ["redis://10.0.0.1:6379", ...]
+            async with redlock.lock("reports/nightly", ttl=10).hold(timeout=5) as held:
+                held.check()
+                await write_report()
 
-class Redlock:
-    """Locks on one or more independent Redis servers; may be shared between threads.
-
-    with Redlock(servers) as redlock:  # ["redis://10.0.0.1:6379", ...]
-        with redlock.lock("reports/nightly", ttl=10).hold(timeout=5) as held:
-            held.check()
-            write_report()
+    servers: a URL for each: redis://, rediss:// or unix://, with what the redis package takes in them.
+    namespace: what is put before every name, with a slash.
+    server_timeout: how many seconds to wait for one server; a third of any time to live at most, and
+        better much less: the time that was granted runs meanwhile.
+    retry_delay: the pause between two attempts, in seconds: half to one and a half times this, at
+        random, so that contenders fall out of step.
+    drift_factor: by how much clocks may run apart, as a share of the time to live.
+    connections_max: how many connections to each server, and so how many requests at once.
+    clock, rng: where time and random pauses come from.
     """
 
-    def __init__(self, servers: Sequence[str], **options: Unpack[RedlockOptions]) -> None:
-        self._redlock = locking.Redlock(servers, **options)
-        self._portal = Portal("quoracy-redlock")
-
-    def lock(self, name: str, **options: Unpack[LockOptions]) -> Lock:
-        """A lock with this name; nothing is sent before it is acquired."""
-        return Lock(self._portal, self._redlock.lock(name, **options))
+    def __init__(
+        self,
+        servers: Sequence[str],
+        *,
+        namespace: str | None = None,
+        server_timeout: float = 0.1,
+        retry_delay: float = 0.1,
+        drift_factor: float = DRIFT_FACTOR,
+        connections_max: int = 50,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        it = AsyncRedlock(
+            servers,
+            namespace=namespace,
+            server_timeout=server_timeout,
+            retry_delay=retry_delay,
+            drift_factor=drift_factor,
+            connections_max=connections_max,
+            clock=clock,
+            rng=rng,
+        )
+        super().__init__(Portal(), it)
+        self._portal.open(lambda: it, CLOSE_S + 4 * server_timeout)
 
     def close(self) -> None:
-        """Release what is held, finish what was begun, disconnect, end the thread.  Once is enough."""
-        if not self._portal.is_closed:
-            self._portal.run(self._redlock.close)
-            self._portal.close()
+        """Release what is held, finish what was begun, disconnect.  A second time does nothing."""
+        self._portal.check_process()
+        super().close()
 
-    def __enter__(self) -> Self:
-        return self
+    def lock(
+        self, name: str, *, ttl: float = 10.0, renew: bool = True, hold_max: float | None = None
+    ) -> Lock:
+        """A lock with this name; nothing is sent before it is acquired.
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-class Lock:
-    """A name to hold.  `with lock as held`, `hold()`, or `acquire()` and `held.release()`."""
-
-    def __init__(self, portal: Portal, lock: locking.Lock) -> None:
-        self.name, self.key = lock.name, lock.key
-        self._portal, self._lock = portal, lock
-        self._entered = threading.local()
-
-    def acquire(self, *, timeout: float | None = None) -> Held:
-        """Wait for it, as `quoracy.redlock.Lock.acquire` does."""
-        held = self._portal.run(
-            lambda: self._lock.acquire(timeout=timeout), undo=lambda held: held.release()
+        ttl: for how many seconds servers grant it.  It is also how long others wait if the holder dies.
+        renew: extend it automatically, every third of the time to live, for as long as it is held.
+        hold_max: after how many seconds it is lost however often it is extended; None is never.
+        cancel_on_loss: cancel the body of the block when it is lost; in coroutines only.  Otherwise
+            only `held.lost` is set; the block still raises the loss at its end.
+        """
+        return Lock(
+            self._portal,
+            self._portal.call(lambda: self._it.lock(name, ttl=ttl, renew=renew, hold_max=hold_max)),
         )
-        return Held(self._portal, held)
-
-    def try_acquire(self) -> Held | None:
-        """Try once; None: somebody else has it, or tried at the same moment."""
-        held = self._portal.run(self._lock.try_acquire, undo=_release_if_any)
-        return None if held is None else Held(self._portal, held)
-
-    def hold(self, *, timeout: float | None = None) -> Holding:
-        """A block in which the lock is held: `with lock.hold(timeout=5) as held`."""
-        return Holding(lambda: self.acquire(timeout=timeout))
-
-    def __enter__(self) -> Held:
-        holding = self.hold()
-        held = holding.__enter__()
-        self._mine().append(holding)
-        return held
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._mine().pop().__exit__(kind, error, trace)
-
-    def _mine(self) -> list[Holding]:
-        """What this thread has entered and not left."""
-        if not hasattr(self._entered, "blocks"):
-            self._entered.blocks = []
-        mine: list[Holding] = self._entered.blocks
-        return mine
 
 
-class Holding:
-    """A block in which a lock is held, once."""
+class Held(Proxy[AsyncHeld]):
+    """One acquisition of one lock.  Made by `Lock.acquire()` and by its blocks.
 
-    def __init__(self, acquire: Callable[[], Held]) -> None:
-        self._acquire = acquire
-        self._held: Held | None = None
+    name: as it was asked for.
+    key: the Redis key that stands for it on every server.
+    value: what the key contains: random, different for every acquisition.
+    lost: an event, set when the lock is no longer held though nobody released it.
+    error: the loss, once it is lost.
+    """
 
-    def __enter__(self) -> Held:
-        self._held = self._acquire()
-        return self._held
+    name = Attribute[str]()
+    key = Attribute[str]()
+    value = Attribute[str]()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        assert self._held is not None
-        self._held.release()
-        if kind is None and self._held.error is not None:
-            raise self._held.error
+    @property
+    def lost(self) -> Event:
+        return Event(self._portal, self._it.lost)
 
-
-class Held:
-    """One acquisition of one lock; may be passed between threads."""
-
-    def __init__(self, portal: Portal, held: holding.Held) -> None:
-        self.name, self.key, self.value = held.name, held.key, held.value
-        self.lost = LostEvent(portal, held)
-        self._portal, self._held = portal, held
+    error = Attribute[LockLost | None]()
 
     @property
     def token(self) -> Never:
         """There is none: asking raises `Unsupported`, which says why."""
-        raise Unsupported(holding.NO_TOKEN)
+        self._portal.call(lambda: self._it.token)
 
     @property
     def is_held(self) -> bool:
         """Whether the lock is held now, by this machine's clock."""
-        return self._held.is_held
+        return self._it.is_held
 
     @property
     def remaining_s(self) -> float:
         """For how long it is held if nothing extends it; 0 if it is not held."""
-        return self._held.remaining_s
-
-    @property
-    def error(self) -> LockLost | None:
-        """The loss, once it is lost."""
-        return self._held.error
+        return self._it.remaining_s
 
     def check(self) -> None:
         """Raise `LockLost` unless the lock is held: for just before something that counts on it."""
-        self._portal.check_owner()
-        if not self._held.is_held:
-            raise self._held.loss()
+        self._portal.call(self._it.check)
 
     def extend(self) -> None:
-        """Hold it for a whole time to live from now, as `quoracy.redlock.Held.extend` does."""
-        self._portal.run(self._held.extend)
+        """Hold it for a whole time to live from now.
+
+        Raises `LockLost` if it is lost, also if that turns out only now, and `Unavailable` if too few
+        servers confirmed: then it is still held for `remaining_s`, and extending may be tried again.
+        """
+        self._portal.run(self._it.extend)
 
     def release(self) -> None:
-        """Give it up on all servers.  Once is enough; a second time does nothing."""
-        if not self._portal.is_closed:  # which has released everything
-            self._portal.run(self._held.release)
+        """Give it up on all servers.  A second time does nothing.
+
+        If the servers turn out to have lost it earlier, `lost` is set and `error` says so.  A caller
+        that is cancelled does not stop it, and the end of the Redlock waits for it.
+        """
+        if self._portal.is_closing:
+            return
+        self._portal.run(self._it.release)
+
+    def on_loss(self, listener: Callable[[LockLost], object]) -> None:
+        """Call `listener` when it is lost; at once if it is.
+
+        In coroutines that is in the same turn of the loop; with `quoracy.redlock.sync`, in a thread for
+        listeners.
+        """
+        self._portal.call(lambda: self._it.on_loss(self._portal.listener(listener)))
 
 
-class LostEvent:
-    """Set when a lock is lost: a `threading.Event` that only the Redlock sets."""
+class Lock(BlockProxy[AsyncLock]):
+    """A name to hold: it is a block itself, or use `hold()`, or `acquire()` and `held.release()`.
 
-    def __init__(self, portal: Portal, held: holding.Held) -> None:
-        self._portal, self._held = portal, held
+    Made by `Redlock.lock`.  It is not reentrant, and it has no queue: waiters try again at random.
+    """
 
-    def is_set(self) -> bool:
-        return self._held.lost.is_set()
+    name = Attribute[str]()
+    key = Attribute[str]()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is set, for `timeout` seconds at most; whether it is."""
+    def acquire(self, *, timeout: float | None = None) -> Held:
+        """Wait for it, `timeout` seconds at most; None is for ever.  `hold` releases it as well.
 
-        async def wait() -> bool:
-            try:
-                async with asyncio.timeout(timeout):
-                    return await self._held.lost.wait()
-            except TimeoutError:
-                return False
+        Raises `TimedOut` if it is not held in time, also if that is because servers do not answer, and
+        `Unavailable` at once if too many of them answer with an error for waiting to help.  An
+        attempt is never cut short: the last may end up to twice the `server_timeout` after `timeout`.
+        """
+        return Held(self._portal, self._portal.run(lambda: self._it.acquire(timeout=timeout)))
 
-        return self._portal.run(wait)
+    def try_acquire(self) -> Held | None:
+        """Try once.  None: somebody else has it, or tried at the same moment.
 
+        Raises `Unavailable` if a majority of the servers cannot be reached.
+        """
+        it = self._portal.run(self._it.try_acquire)
+        return None if it is None else Held(self._portal, it)
 
-async def _release_if_any(held: holding.Held | None) -> None:
-    if held is not None:
-        await held.release()
+    def hold(self, *, timeout: float | None = None) -> Block[Held]:
+        """A block in which the lock is held, for one use: `lock.hold(timeout=5)`."""
+        return Block(
+            self._portal,
+            self._portal.call(lambda: self._it.hold(timeout=timeout)),
+            lambda it: Held(self._portal, it),
+        )
+
+    def __enter__(self) -> Held:
+        return Held(self._portal, self._enter(self._it))

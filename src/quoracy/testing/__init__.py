@@ -1,4 +1,4 @@
-"""Tests against loss: a server, connections, a clock and faults for the tests of whoever uses Quoracy.
+"""Tests against loss: a server, connections, a clock and faults for tests of code that uses Quoracy.
 
 With pytest there is nothing to import: the fixtures `quoracy_client`, `quoracy_connect`,
 `quoracy_store`, `quoracy_server`, `quoracy_url`, `quoracy_sync_client`, `quoracy_sync_connect`,
@@ -7,11 +7,11 @@ With pytest there is nothing to import: the fixtures `quoracy_client`, `quoracy_
     async with quoracy.testing.memory(clock=clock) as place, place.connect() as q: ...
     with quoracy.testing.server() as server, quoracy.testing.Faults() as faults: ...
 
-What is offered is imported when it is first used: pytest loads the plugin with every run, and a run
-that does not use it should not wait for it.
+Each name is imported when it is first used: pytest loads the plugin with every run, and a run without
+these fixtures should not wait for that.
 """
 
-# Type checkers take this for true; to import it from `typing` takes about as long as starting Python.
+# Type checkers take this for true; importing it from `typing` would slow every run down.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from quoracy.testing.clock import VirtualClock as VirtualClock
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from quoracy.testing.faults import Link as Link
     from quoracy.testing.local_server import Server as Server
     from quoracy.testing.local_server import server as server
+    from quoracy.testing.local_store import Connect as Connect
     from quoracy.testing.local_store import Memory as Memory
+    from quoracy.testing.local_store import SyncConnect as SyncConnect
     from quoracy.testing.local_store import memory as memory
-    from quoracy.testing.opens import Connect as Connect
-    from quoracy.testing.opens import SyncConnect as SyncConnect
 
 __all__ = [
     "Connect",
@@ -39,13 +39,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Connect": "opens",
+    "Connect": "local_store",
     "Fault": "faults",
     "Faults": "faults",
     "Link": "faults",
     "Memory": "local_store",
     "Server": "local_server",
-    "SyncConnect": "opens",
+    "SyncConnect": "local_store",
     "VirtualClock": "clock",
     "memory": "local_store",
     "server": "local_server",

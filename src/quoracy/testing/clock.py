@@ -1,4 +1,4 @@
-"""Time in the hands of a test: a clock that stands still until it is moved, and one that can be paused.
+"""Clocks for tests: one that stands still until it is moved, and one that can be paused.
 
 A `VirtualClock` governs everything it is given to, whatever loop and thread that runs in: leases of a
 server in a thread of its own, sessions of clients in the test's.  A `PausableClock` is how one
@@ -27,9 +27,9 @@ from quoracy.errors import InvalidRequest
 
 __all__ = ["PausableClock", "VirtualClock"]
 
-# What is caused by one event on a loop happens within so many turns of it, by far.
+# The effects of one event on a loop happen within far fewer turns than these.
 _TURNS = 20
-# How often everyone gets so many turns, while there is traffic between them.
+# How often every loop gets these turns, while there is traffic between them.
 _ROUNDS_MAX = 100
 _REST_S = 10.0
 
@@ -68,11 +68,11 @@ class VirtualClock:
         self._wall_ahead = wall - self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until so much time was made to pass."""
+        """Wait until this time was made to pass."""
         await self._wake_after(seconds)
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
-        """Call `callback` on the running loop once so much time was made to pass."""
+        """Call `callback` on the running loop once this time was made to pass."""
         if seconds <= 0:  # due already, whether or not the clock ever moves
             return asyncio.get_running_loop().call_soon(callback)
         wake = self._wake_after(seconds)
@@ -102,15 +102,15 @@ class VirtualClock:
             loop.close()
 
     def jump(self, seconds: float) -> None:
-        """Move at once, as when a whole machine was suspended: everyone wakes late, at the next
+        """Move at once, as when a whole machine was suspended: sleepers wake late, at the next
         `advance`.
         """
         self._now += seconds
 
     def follow(self, traffic: Callable[[], int]) -> Callable[[], None]:
-        """Wait for rest while this count grows: of what went between a client and a server.
+        """Wait for rest while this count grows: of messages between a client and a server.
 
-        What is returned ends that.
+        The function returned ends that.
         """
         with self._lock:
             number = next(self._order)
@@ -192,7 +192,7 @@ class PausableClock:
 
     @property
     def is_paused(self) -> bool:
-        """Whether it stands still for whoever uses it."""
+        """Whether it stands still for its users."""
         return self._is_paused
 
     def now(self) -> float:
@@ -229,7 +229,7 @@ class PausableClock:
             self._is_paused = False
             held, self._held = self._held, deque()
         for loop, callback in held:
-            with contextlib.suppress(RuntimeError):  # closed: whoever waited is gone
+            with contextlib.suppress(RuntimeError):  # closed, and nothing waits there
                 loop.call_soon_threadsafe(callback)
 
     def _hold(self, callback: Callable[[], object]) -> bool:

@@ -1,15 +1,15 @@
-"""What goes wrong in production, on request: `Faults`.
+"""Faults on request: what goes wrong in production, in a test.
 
-Each fault is for one connection (or for one URL, with everyone who uses it), begins with the call and
-is in effect when that returns.  Those that last are context managers as well:
+Each fault is for one connection (or for one URL, with all who use it), begins with the call and is in
+effect when that returns.  Those that last are context managers as well:
 
     with faults.partition(q):        # or: faults.partition(q) ... faults.heal(q)
         await clock.advance(30)
 
 Invariants
-    * A fault touches the way to the server, or what the server holds; never the client itself.  It
+    * A fault touches the way to the server, or what the server holds; never the client itself, which
       learns of it as it would in production.
-    * At the end of its block, `Faults` has mended everything that it broke.
+    * At the end of its block, `Faults` has ended every fault that it began.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ from quoracy.errors import InvalidRequest
 from quoracy.remote.store import RemoteStore
 from quoracy.remote.urls import parse_url
 from quoracy.store.api import Store
-from quoracy.testing.linked_store import LinkedStore
-from quoracy.testing.local_store import MemoryLink
-from quoracy.testing.loop_thread import Happened
-from quoracy.testing.network_link import NetworkLink, link_at
+from quoracy.testing.memory_link import LinkedStore, MemoryLink
+from quoracy.testing.network_link import Happened, NetworkLink, link_at
 
 if TYPE_CHECKING:
     from quoracy import sync
@@ -91,8 +89,8 @@ class Faults:
     def pause(self, of: Ground | sync.Connection) -> Fault:
         """The process of the connection is stopped, as by SIGSTOP, while everyone else goes on.
 
-        Nothing is sent, received or noticed: no renewal, no answer, no loss.  Whatever is asked of the
-        connection meanwhile waits.  Code beside it goes on, though: nobody can stop that from outside.
+        Nothing is sent, received or noticed: no renewal, no answer, no loss.  What is asked of the
+        connection meanwhile waits.  Other code goes on: it cannot be stopped from outside.
         """
         link = self._break(of)
         if _asynchronous(of).clock is not link.clock:
@@ -105,18 +103,18 @@ class Faults:
         return Fault(link.resume)
 
     def resume(self, of: Ground | sync.Connection) -> None:
-        """The process goes on, and learns from its clock what it has missed."""
+        """The process goes on, and learns from its clock what it missed."""
         _link(of).resume()
 
     def disconnect(self, of: Of) -> None:
         """The connection to the server breaks, once; the client makes another.
 
-        A write that was under way raises `Indeterminate`.  The session goes on.
+        A write that was in flight raises `Indeterminate`.  The session goes on.
         """
         self._break(of).disconnect()
 
     def partition(self, of: Of) -> Fault:
-        """Nothing gets through, either way, and nobody is told; until `heal`."""
+        """Nothing gets through, either way, and neither side notices; until `heal`."""
         link = self._break(of)
         link.partition()
         return Fault(link.heal)
@@ -137,12 +135,7 @@ class Faults:
         """End every fault that lasts."""
         broken, self._broken = self._broken, {}
         for link in broken:
-            if isinstance(link, NetworkLink) and link_at(link.port) is not link:
-                continue  # its server is gone
-            link.heal()
-            link.resume()
-            if link.loses_answers:
-                link.lose_answers(0)
+            link.mend()
 
     def __enter__(self) -> Self:
         return self
@@ -171,7 +164,7 @@ def _link(of: Of | Store) -> Link:
         inner = getattr(_asynchronous(of), "store", None)
         if inner is not None:
             of = inner
-    if isinstance(of, LinkedStore) and isinstance(of.link, MemoryLink):
+    if isinstance(of, LinkedStore):
         return of.link
     if isinstance(of, RemoteStore):
         return _link_of_ports([address.port for address in of.target.addresses], of)
@@ -200,7 +193,7 @@ def _port(text: str) -> int:
 
 
 def _asynchronous(of: object) -> Ground:
-    """The connection on the loop that a connection of `quoracy.sync` is the face of."""
+    """The connection on the loop that a connection of `quoracy.sync` stands for."""
     it: object = getattr(of, "_it", of)
     if not isinstance(it, Ground):
         raise InvalidRequest(f"{of!r} is no connection.")

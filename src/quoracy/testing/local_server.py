@@ -1,8 +1,8 @@
 """A real server in this process, for tests: started in milliseconds, on a free port, gone at the end.
 
-It is the server of production (the engine in memory, the faces on sockets) on a loop of its own, in a
-thread of its own, so that it serves whatever the test does: a test may block, or run a loop itself.
-Whoever connects does so through a link (`NetworkLink`), whose network the test can break.
+It is the server of production (the engine in memory, the faces on sockets) on a loop in a thread of its
+own, so it serves while the test blocks or runs a loop itself.  Each connection goes through a link
+(`NetworkLink`), whose network the test can break.
 
     with quoracy.testing.server() as server:
         with quoracy.sync.connect(server.url) as q: ...
@@ -16,7 +16,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
 from quoracy.client.connection import Connection
 from quoracy.clock import BootClock, SystemClock
@@ -29,8 +29,9 @@ from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import parse_url
 from quoracy.testing.clock import PausableClock, VirtualClock
-from quoracy.testing.loop_thread import Happened, LoopThread
-from quoracy.testing.network_link import NetworkLink, link_at, network_link
+from quoracy.testing.local_store import ConnectOptions
+from quoracy.testing.network_link import Happened, NetworkLink, network_link
+from quoracy.threads.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from quoracy import sync
@@ -55,6 +56,7 @@ class Server:
     def __enter__(self) -> Self:
         self._thread = LoopThread("quoracy-testing-server")
         try:
+            self._thread.start()
             self._thread.call(self._begin)
             self._main = self.link()
         except BaseException:
@@ -136,58 +138,30 @@ class Server:
     # -- connections -------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def connect(
-        self,
-        *,
-        session_ttl: float = 10.0,
-        identity: str | None = None,
-        namespace: str | None = None,
-        request_timeout: float | None = None,
-    ) -> AsyncIterator[Connection]:
+    async def connect(self, **options: Unpack[ConnectOptions]) -> AsyncIterator[Connection]:
         """`quoracy.connect` through a link of its own, by the clock of the server."""
         with self._link_for_one() as link:
-            async with connect(
-                link.url,
-                session_ttl=session_ttl,
-                identity=identity,
-                namespace=namespace,
-                request_timeout=request_timeout,
-                clock=link.clock,
-            ) as connection:
+            async with connect(link.url, clock=link.clock, **options) as connection:
                 try:
                     yield connection
                 finally:
-                    _mend(link)
+                    link.mend()  # so that its session can be ended
 
     @contextmanager
-    def sync_connect(
-        self,
-        *,
-        session_ttl: float = 10.0,
-        identity: str | None = None,
-        namespace: str | None = None,
-        request_timeout: float | None = None,
-    ) -> Iterator[sync.Connection]:
+    def sync_connect(self, **options: Unpack[ConnectOptions]) -> Iterator[sync.Connection]:
         """`quoracy.sync.connect` through a link of its own, by the clock of the server."""
         from quoracy.sync import connect as sync_connect
 
         with self._link_for_one() as link:
-            with sync_connect(
-                link.url,
-                session_ttl=session_ttl,
-                identity=identity,
-                namespace=namespace,
-                request_timeout=request_timeout,
-                clock=link.clock,
-            ) as connection:
+            with sync_connect(link.url, clock=link.clock, **options) as connection:
                 try:
                     yield connection
                 finally:
-                    _mend(link)
+                    link.mend()
 
     @asynccontextmanager
     async def open_store(self) -> AsyncIterator[RemoteStore]:
-        """What the server holds, through a link of its own."""
+        """The server's store, through a link of its own."""
         with self._link_for_one() as link:
             async with open_remote(parse_url(link.url), clock=link.clock) as store:
                 yield store
@@ -202,7 +176,7 @@ class Server:
                 self._thread.call(lambda: self._drop(link))
 
     def expire(self, lease: int) -> Happened:
-        """End a lease, or a session of ZooKeeper, of whoever it is: the id is all there is to know."""
+        """End any lease, or any session of ZooKeeper, by its id."""
         self._running.call(lambda: self._revoke(lease))
         return Happened()
 
@@ -220,7 +194,7 @@ class Server:
 
     async def _revoke(self, lease: int) -> None:
         assert self._store is not None
-        with contextlib.suppress(LeaseNotFound):  # it is gone, which is what is wanted
+        with contextlib.suppress(LeaseNotFound):  # it has ended already
             await self._store.revoke(lease)
 
     async def _etcd_link(self) -> NetworkLink:
@@ -278,15 +252,6 @@ def server(*, clock: VirtualClock | None = None) -> Server:
 
 def _not_running() -> RuntimeError:
     return RuntimeError("the server is not running. Use it inside its `with` block.")
-
-
-def _mend(link: NetworkLink) -> None:
-    """So that a connection can say goodbye, however the test left its network."""
-    if link_at(link.port) is not link:
-        return  # its server is gone
-    link.lose_answers(0)
-    link.heal()
-    link.resume()
 
 
 @contextmanager

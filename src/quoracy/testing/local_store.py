@@ -1,6 +1,7 @@
 """A store in this process, and any number of connections to it, each through a link of its own.
 
-No thread, no socket: everything happens on the loop of the test, in the same order every time.
+There is no thread and no socket: everything happens on the loop of the test, in the same order each
+time.
 
     async with quoracy.testing.memory(clock=clock) as place:
         async with place.connect() as one, place.connect() as two: ...
@@ -11,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack
 
 from quoracy.client.connection import Connection
 from quoracy.clock import Clock, SystemClock
@@ -21,21 +23,37 @@ from quoracy.errors import LeaseNotFound
 from quoracy.remote.store import TIMEOUT_S
 from quoracy.store.api import Store
 from quoracy.testing.clock import PausableClock, VirtualClock
-from quoracy.testing.linked_store import LinkedStore, StoreLink
+from quoracy.testing.memory_link import LinkedStore, MemoryLink
 
-__all__ = ["Memory", "MemoryLink", "memory"]
+if TYPE_CHECKING:
+    from quoracy import sync
+
+__all__ = ["Connect", "ConnectOptions", "Memory", "SyncConnect", "memory"]
 
 
-class MemoryLink(StoreLink):
-    """What lies between one connection and the store, and can be broken."""
+class ConnectOptions(TypedDict, total=False):
+    """Options of `quoracy.connect` that tests may give, with its defaults."""
 
-    def __init__(self, place: Memory, clock: PausableClock, *, request_timeout: float) -> None:
-        super().__init__(clock, request_timeout=request_timeout)
-        self._place = place
+    session_ttl: float
+    identity: str | None
+    namespace: str | None
+    request_timeout: float | None
 
-    def expire(self, lease: int) -> Awaitable[None]:
-        """The server ends this lease; await it, or leave it to the next turn of the loop."""
-        return self._place.expire(lease)
+
+class Connect(Protocol):
+    """Opens a connection through a link of its own; the type of the fixture `quoracy_connect`."""
+
+    def __call__(
+        self, **options: Unpack[ConnectOptions]
+    ) -> AbstractAsyncContextManager[Connection]: ...
+
+
+class SyncConnect(Protocol):
+    """The same with `quoracy.sync`; the type of the fixture `quoracy_sync_connect`."""
+
+    def __call__(
+        self, **options: Unpack[ConnectOptions]
+    ) -> AbstractContextManager[sync.Connection]: ...
 
 
 class Memory:
@@ -49,35 +67,22 @@ class Memory:
         self._clock = clock
 
     @asynccontextmanager
-    async def connect(
-        self,
-        *,
-        session_ttl: float = 10.0,
-        identity: str | None = None,
-        namespace: str | None = None,
-        request_timeout: float | None = None,
-    ) -> AsyncIterator[Connection]:
+    async def connect(self, **options: Unpack[ConnectOptions]) -> AsyncIterator[Connection]:
         """`quoracy.connect` through a link of its own, by the clock of the store."""
         link = MemoryLink(
-            self, PausableClock(self._clock), request_timeout=request_timeout or TIMEOUT_S
+            PausableClock(self._clock),
+            expire=self.expire,
+            request_timeout=options.pop("request_timeout", None) or TIMEOUT_S,
         )
         with contextlib.ExitStack() as ends:
             if isinstance(self._clock, VirtualClock):
                 ends.callback(self._clock.follow(lambda: link.carried_count))
-            async with connect(
-                LinkedStore(self.store, link),
-                session_ttl=session_ttl,
-                identity=identity,
-                namespace=namespace,
-                clock=link.clock,
-            ) as connection:
+            store = LinkedStore(self.store, link)
+            async with connect(store, clock=link.clock, **options) as connection:
                 try:
                     yield connection
                 finally:
-                    # So that it can say goodbye, however the test left its network.
-                    link.lose_answers(0)
-                    link.heal()
-                    link.resume()
+                    link.mend()  # so that its session can be ended
 
     @asynccontextmanager
     async def open_store(self) -> AsyncIterator[Store]:
@@ -85,11 +90,11 @@ class Memory:
         yield self.store
 
     def expire(self, lease: int) -> Awaitable[None]:
-        """End a lease, of whoever it is; await it, or leave it to the next turn of the loop."""
+        """End any lease; await it, or leave it to the next turn of the loop."""
         return asyncio.ensure_future(self._revoke(lease))
 
     async def _revoke(self, lease: int) -> None:
-        with contextlib.suppress(LeaseNotFound):  # it is gone, which is what is wanted
+        with contextlib.suppress(LeaseNotFound):  # it has ended already
             await self.store.revoke(lease)
 
 

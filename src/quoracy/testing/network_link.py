@@ -1,8 +1,8 @@
-"""The network between one client and the server: a proxy, and a face of the server of its own.
+"""The network between one client and the server: a TCP proxy, and a face of the server of its own.
 
-The proxy does what networks do: it breaks, it swallows.  That a write is carried out and only its
-answer lost, it cannot do by itself, since it does not understand what it carries; the face does that:
-it has the write carried out, then the proxy hangs up instead of answering.
+The proxy breaks connections and drops data.  It does not understand what it carries, so it cannot lose
+the answer to a write alone; the face does that: it has the write carried out, then the proxy hangs up
+instead of answering.
 
 Invariants
     * Methods with a plain name may be called in any thread but the server's; they return when the fault
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,10 +22,10 @@ from quoracy.errors import InvalidRequest
 from quoracy.faces.etcd.methods import Method, Unary
 from quoracy.faces.etcd.serving.server import Face
 from quoracy.testing.clock import PausableClock
-from quoracy.testing.loop_thread import Happened, LoopThread
-from quoracy.testing.proxy import TcpProxy, tcp_proxy
+from quoracy.testing.tcp_proxy import TcpProxy, tcp_proxy
+from quoracy.threads.loop_thread import LoopThread
 
-__all__ = ["NetworkLink", "link_at", "network_link"]
+__all__ = ["Happened", "NetworkLink", "link_at", "network_link"]
 
 _PUT = "/etcdserverpb.KV/Put"
 _DELETE = "/etcdserverpb.KV/DeleteRange"
@@ -37,6 +37,14 @@ _lock = threading.Lock()
 _by_port: dict[int, NetworkLink] = {}
 
 
+class Happened:
+    """For `await`: something that is over already."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
 def link_at(port: int) -> NetworkLink | None:
     """The link that has this port, if one has."""
     with _lock:
@@ -44,7 +52,7 @@ def link_at(port: int) -> NetworkLink | None:
 
 
 class NetworkLink:
-    """A way to the server, that can be broken: give `url` to one client, and break its network alone.
+    """A way to the server that can be broken: give `url` to one client, and break its network alone.
 
     url: for `quoracy.connect`.
     address: host and port, for clients of other kinds: `etcdctl --endpoints`, kazoo's `hosts`.
@@ -66,7 +74,7 @@ class NetworkLink:
     # -- faults, from any thread -------------------------------------------------------------
 
     def partition(self) -> None:
-        """Nothing gets through, either way; nobody is told."""
+        """Nothing gets through, either way, and neither side notices."""
         self._thread.call(lambda: self._hold("partition"))
 
     def heal(self) -> None:
@@ -74,12 +82,12 @@ class NetworkLink:
         self._thread.call(lambda: self._pass("partition"))
 
     def pause(self) -> None:
-        """Stop a connection that lives by `clock`, as far as it can be from outside of it."""
+        """Stop a connection that lives by `clock`, as far as that is possible from outside of it."""
         self.clock.pause()
         self._thread.call(lambda: self._hold("pause"))
 
     def resume(self) -> None:
-        """And let it go on."""
+        """Let the connection go on."""
         self._thread.call(lambda: self._pass("pause"))
         self.clock.resume()
 
@@ -88,9 +96,7 @@ class NetworkLink:
         self._thread.call(self._cut)
 
     def lose_answers(self, count: int) -> None:
-        """The next so many writes of keys are carried out; instead of an answer, the connection
-        breaks.
-        """
+        """The next `count` writes of keys are carried out, and not answered: the connection breaks."""
         if self._face is None:
             raise InvalidRequest(
                 f"answers of {self.url} cannot be lost one by one: only clients of etcd's protocol can "
@@ -98,10 +104,12 @@ class NetworkLink:
             )
         self._answers_to_lose = count
 
-    @property
-    def loses_answers(self) -> bool:
-        """Whether answers are going to be lost."""
-        return self._answers_to_lose > 0
+    def mend(self) -> None:
+        """End every fault, unless the server is gone."""
+        if link_at(self.port) is self:
+            self._answers_to_lose = 0
+            self.heal()
+            self.resume()
 
     def expire(self, lease: int) -> Happened:
         """The server ends this lease, now."""
@@ -127,7 +135,7 @@ class NetworkLink:
         self._proxy.cut()
 
     def attend(self, face: Face) -> None:
-        """Have the face lose answers when that is wanted."""
+        """Have this face lose answers on request."""
         self._face = face
         face.methods = self._losing(face.methods.values())
         face.guarded_methods = self._losing(face.guarded_methods.values())

@@ -9,14 +9,14 @@ For tests of any kind:
     quoracy_server    a real server in this process
     quoracy_url       its URL
     quoracy_clock     time that stands still until the test moves it
-    quoracy_faults    what breaks: expire, pause, disconnect, partition, lose_answers
+    quoracy_faults    faults: expire, pause, disconnect, partition, lose_answers
 
 For tests that are not asynchronous:
     quoracy_sync_client, quoracy_sync_connect    the same with `quoracy.sync`, on quoracy_server
 
-What a test asks for decides the world it gets: with `quoracy_clock`, everything lives by that clock,
-otherwise by the time that really passes; with `quoracy_server` or `quoracy_url`, connections go to that
-server, otherwise to a store in memory.
+The fixtures that a test asks for decide the others: with `quoracy_clock`, everything lives by that
+clock, otherwise by the time that really passes; with `quoracy_server` or `quoracy_url`, connections go
+to that server, otherwise to a store in memory.
 
 Invariants
     * Nothing is imported before a fixture is used: a run that does not use this does not pay for it.
@@ -133,14 +133,14 @@ def quoracy_sync_client(quoracy_server: Server) -> Iterator[sync.Connection]:
         yield connection
 
 
-# -- who runs asynchronous fixtures ------------------------------------------------------------
+# -- how asynchronous fixtures are run ---------------------------------------------------------
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Have our asynchronous fixtures run by whoever runs the test, on the loop of the test."""
+    """Have our asynchronous fixtures run by the plugin that runs the test, on the loop of the test."""
     function = fixturedef.func
     if getattr(function, "__module__", None) == __name__ and _is_asynchronous(function):
         # Until the next test: pytest-asyncio looks at the fixtures again when it calls the test.
@@ -150,7 +150,7 @@ def pytest_fixture_setup(
 
 
 def _for_runner(function: Any, request: pytest.FixtureRequest) -> object:
-    """The function of a fixture, as whoever runs the test knows it for its own."""
+    """The function of a fixture, marked as the plugin that runs the test expects."""
     if "anyio_backend" in request.fixturenames:
         _check_backend(request.getfixturevalue("anyio_backend"))
         return function  # anyio runs every asynchronous fixture of its tests

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from quoracy.blocks import owner_here
 from quoracy.client.contender import Contender, Contest, contenders
-from quoracy.client.context import Ground, owner_here
+from quoracy.client.context import Ground
 from quoracy.client.held import Enterable, Held, Holding
 from quoracy.client.session import Session
 from quoracy.store.contention import Place

@@ -165,7 +165,7 @@ class ThreadSync:
         self._file, self._loop, self._on_synced = file, loop, on_synced
         self._is_open = True
         self._wishes: queue.SimpleQueue[tuple[bytes, int] | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="quoracy-sync", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="quoracy-file-sync", daemon=True)
         self._thread.start()
 
     def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:

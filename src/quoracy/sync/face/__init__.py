@@ -1,1 +1,0 @@
-"""The synchronous classes.  Generated: see `quoracy.sync.generate`."""

@@ -1,0 +1,1 @@
+"""Writes blocking classes for asynchronous ones: `python -m quoracy.threads.generator`."""
