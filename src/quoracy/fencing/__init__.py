@@ -1,4 +1,4 @@
-"""Fencing: gates that make a resource refuse writes of a holder whose lock is gone.
+"""Fencing: gates that make a resource refuse the writes of a holder that has lost its lock.
 
 from quoracy.fencing import SqliteGate
 

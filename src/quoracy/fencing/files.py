@@ -8,14 +8,14 @@ system's, so it goes with its process), the token is compared, recorded and sync
 the contents in place.
 
 Invariants
-    * Comparing and replacing are one step among all who write through here, in any number of processes.
+    * Comparing and replacing are one step for all writers that use this, in any number of processes.
     * The token is on the disk before the rename: after a crash between the two the file is the older
       holder's and the fence already refuses that one, never the other way round.
     * A fence that cannot be read refuses everyone, with `DataUnreadable`.
     * Readers need no lock: they see the old file or the new one.
 
-It needs flock, so not Windows, and a file system on which flock holds between all who write: a local
-disk, or NFSv4 with its locks on.  Who writes the file by other means is not guarded against.
+It needs flock, so not Windows, and a file system on which flock holds between all writers: a local
+disk, or NFSv4 with its locks on.  It does not guard against writes by other means.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from quoracy.fencing.gate import refuse_stale, require_valid
 
 __all__ = ["guarded_file", "write_guarded"]
 
-# Nobody tells when a lock of the file system is free; it is held for about as long as two fsyncs take.
+# A lock of the file system gives no notice when it is free; it is held for about two fsyncs.
 _LOOK_AGAIN_S = 0.005
 # The token in a fixed width: writing it is one overwrite in place, never a truncation.
 _WIDTH = 20
@@ -92,7 +92,7 @@ def guarded_file(
     fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         is_text = encoding is not None
-        # Line ends are the writer's business, as the csv module wants it.
+        # Line ends are left to the writer, as the csv module requires.
         with open(
             fd, "w" if is_text else "wb", encoding=encoding, newline="" if is_text else None
         ) as file:

@@ -1,8 +1,8 @@
-"""What every gate does: keep the highest token it has seen of each resource, and refuse lower ones.
+"""Gates: each keeps the highest token it has seen of each resource, and refuses lower ones.
 
-A lock with a time to live cannot stop a holder that was paused for longer than that: it wakes up, still
-believes, and writes.  The token can.  Each holder's is larger than the one before, the holder sends it
-with every write, and the resource refuses a token lower than one it has seen.
+A lock with a time to live cannot stop a holder that was paused for longer than that: it resumes, still
+assumes that it has the lock, and writes.  The token can.  Each holder's is larger than the one before,
+the holder sends it with every write, and the resource refuses a token lower than one it has seen.
 
 Wherever it is kept, a gate is one atomic step, "raise the highest to this token, and say what it is
 now", and one comparison of the answer, `refuse_stale`.  The gates differ only in how the step is made.
@@ -10,8 +10,8 @@ now", and one comparison of the answer, `refuse_stale`.  The gates differ only i
 Invariants
     * The highest of a resource never decreases, and no resource is ever forgotten.
     * Equal tokens are admitted: one holder writes many times.
-    * Anything but a plain return means: not admitted.  A gate that cannot tell refuses.
-    * To ask twice is harmless: an admission changes nothing but the highest.
+    * Anything but a plain return means: not admitted.  A gate that cannot know refuses.
+    * Asking twice is harmless: an admission changes nothing but the highest.
 
 A gate that is asked before a write that goes elsewhere narrows the window and does not close it: a
 larger token may be admitted between the two.  Only a check in the same transaction as the write closes
@@ -56,7 +56,7 @@ class SyncGate(Protocol):
 def refuse_stale(resource: str, *, token: int, highest: int) -> None:
     """Raise `StaleToken` if the highest, once raised to this token, is larger than the token.
 
-    For those who run one of the statements themselves: `highest` is what it returned.
+    For one of the statements, run without a helper: `highest` is what it returned.
     """
     if highest > token:
         raise StaleToken(resource, token=token, highest=highest)

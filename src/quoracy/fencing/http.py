@@ -65,7 +65,7 @@ def fence_of(scope: Scope) -> Fence | None:
 
 
 def path_of(scope: Scope) -> str:
-    """The path of the request: what names the resource, unless the middleware is told otherwise."""
+    """The path of the request, which is the name of the resource by default."""
     return str(scope["path"])
 
 
@@ -81,8 +81,8 @@ class FencingMiddleware:
     required: whether a request that may change something (any method but GET, HEAD, OPTIONS and TRACE)
         is answered with 428 if it has no token.  If not, it passes.
 
-    Only HTTP requests are looked at; websockets and the rest pass.  Whoever may send a token may send
-    the largest there is and thereby lock everyone out, so authenticate before.
+    Only HTTP requests are looked at; websockets and the rest pass.  A client that may send a
+    token may send the largest there is and so lock all others out: authenticate before.
     """
 
     __slots__ = ("_app", "_gate", "_header", "_header_name", "_required", "_resource")
@@ -113,7 +113,7 @@ class FencingMiddleware:
             await _answer(send, refusal)
             return
         if fence is not None:
-            scope = {**scope, _IN_SCOPE: fence}  # a copy: the scope belongs to whoever called
+            scope = {**scope, _IN_SCOPE: fence}  # a copy: the scope belongs to the caller
         await self._app(scope, receive, send)
 
     async def _judge(self, scope: Scope, resource: str) -> tuple[_Problem | None, Fence | None]:

@@ -2,14 +2,14 @@
 
 The statement raises the highest to the token and returns what it is then; a token smaller than that is
 stale.  It locks the resource's row until the transaction ends, whether the token is new or not, so
-nobody else is admitted between the check and the commit of the write it guards.
+no other token is admitted between the check and the commit of the write it guards.
 
     admit_in_postgres       any DB-API cursor that takes %(name)s: psycopg, psycopg2
     POSTGRES_ADMIT          %(resource)s, %(token)s: the same for an AsyncCursor of psycopg
     POSTGRES_ADMIT_NUMBERED $1, $2: asyncpg
     POSTGRES_ADMIT_NAMED    :resource, :token: SQLAlchemy's text()
 
-Who runs a statement without the helper passes what it returned to `refuse_stale`.
+After a statement that you run without the helper, pass its result to `refuse_stale`.
 
 Invariants
     * The guarded write commits together with the token that admitted it, or neither does.
@@ -56,7 +56,7 @@ _IDLE = 0
 
 
 class Cursor(Protocol):
-    """What is needed of a DB-API cursor."""
+    """A DB-API cursor, as far as it is needed here."""
 
     def execute(self, query: LiteralString, params: Mapping[str, object], /) -> object:
         """Run a statement with named parameters."""

@@ -6,7 +6,7 @@ between. `SqliteGate` is a gate that the processes of one machine share, for wha
 
 Invariants
     * One statement raises the highest and returns it; it takes SQLite's write lock whether the token is
-      new or not, so from there to the commit nobody else is admitted.
+      new or not, so no other token is admitted from there to the commit.
     * `admit_in_sqlite` refuses a connection that would commit the check on its own.
     * `SqliteGate` has no connection between two calls: it is safe from many threads, across a fork, and
       needs no closing.  An admission is on the disk before it returns.
@@ -72,7 +72,7 @@ class SqliteGate:
         system must have real locks: local disks do, most network file systems do not.
     timeout_s: how long to wait while others write; then `Unavailable`.
 
-    The file is the memory: whoever deletes it, or puts an old copy in its place, makes it forget.
+    The file is the memory: deleting it, or putting an old copy in its place, makes the gate forget.
     """
 
     __slots__ = ("_path", "_timeout_s")
@@ -135,7 +135,7 @@ def _raise_highest(connection: sqlite3.Connection, resource: str, token: int) ->
 
 
 def _begins_by_itself(connection: sqlite3.Connection) -> bool:
-    """Whether Python opens a transaction before an INSERT, as it does unless it is told not to."""
+    """Whether Python opens a transaction before an INSERT, as it does by default."""
     legacy = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, from Python 3.12 on; before, there is only that
     return (
         getattr(connection, "autocommit", legacy) == legacy and connection.isolation_level is not None
