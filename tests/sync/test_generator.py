@@ -11,7 +11,7 @@ import quoracy
 import quoracy.redlock.sync
 import quoracy.sync
 from quoracy.threads.generator import __main__ as generator
-from quoracy.threads.generator.__main__ import PACKAGE, Generated, generate
+from quoracy.threads.generator.__main__ import HIDDEN, PACKAGE, Generated, generate
 
 CLASSES = [
     name
@@ -82,6 +82,13 @@ def test_every_coroutine_has_a_blocking_method_with_its_parameters() -> None:
             assert list(inspect.signature(blocking).parameters) == parameters, f"{name}.{method}"
             compared += 1
     assert compared > 20
+
+
+def test_every_method_is_there_or_hidden_on_purpose() -> None:
+    for name in CLASSES:
+        theirs = {each for each in vars(getattr(quoracy, name, object)) if not each.startswith("_")}
+        hidden = {each.rpartition(".")[2] for each in HIDDEN if each.rpartition(".")[0] in {"", name}}
+        assert theirs - hidden <= set(dir(getattr(quoracy.sync, name))), name
 
 
 def test_every_factory_of_a_connection_is_there() -> None:

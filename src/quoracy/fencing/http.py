@@ -128,7 +128,8 @@ class FencingMiddleware:
         try:
             await self._gate.admit(resource, token)
         except StaleToken as stale:
-            return _stale(stale), None
+            title, detail = "Stale fencing token", str(stale)
+            return _Problem(409, title, detail, resource, stale.token, stale.highest), None
         except (TooLarge, Unavailable) as error:
             return _Problem(503, "Fencing gate unavailable", str(error), resource), None
         except InvalidRequest as error:
@@ -156,17 +157,6 @@ class _Problem:
     def body(self) -> bytes:
         fields = {name: getattr(self, name) for name in self.__slots__}
         return json.dumps({name: each for name, each in fields.items() if each is not None}).encode()
-
-
-def _stale(stale: StaleToken) -> _Problem:
-    return _Problem(
-        409,
-        "Stale fencing token",
-        str(stale),
-        stale.resource,
-        token=stale.token,
-        highest=stale.highest,
-    )
 
 
 def _read_token(text: bytes) -> int | None:

@@ -95,11 +95,7 @@ class VirtualClock:
 
     def advance_sync(self, seconds: float) -> None:
         """`advance` for a test without a loop: returns when the time has passed."""
-        loop = asyncio.new_event_loop()
-        try:
-            loop.run_until_complete(self.advance(seconds))
-        finally:
-            loop.close()
+        asyncio.run(self.advance(seconds))
 
     def jump(self, seconds: float) -> None:
         """Move at once, as when a whole machine was suspended: sleepers wake late, at the next

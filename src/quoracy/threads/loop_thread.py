@@ -96,14 +96,11 @@ class _Workers(concurrent.futures.ThreadPoolExecutor):
         future: concurrent.futures.Future[R] = concurrent.futures.Future()
 
         def work() -> None:
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 (the caller of the job gets it)
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001 (the caller of the job gets it)
+                    future.set_exception(error)
 
         try:
             threading.Thread(target=work, name="quoracy-sync-worker", daemon=True).start()

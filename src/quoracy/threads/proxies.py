@@ -297,7 +297,7 @@ class _Pump(Generic[V]):
         self._turn = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
         self._item: asyncio.Future[V] | None = None
-        self._wanted: asyncio.Future[None] | None = None
+        self._wanted = asyncio.Event()
         self.is_closed = False
 
     async def next(self, timeout: float | None) -> V:
@@ -309,7 +309,10 @@ class _Pump(Generic[V]):
                 if item is None:
                     item = self._item = self._portal.loop.create_future()
                     item.add_done_callback(_look_at)
-                    self._go_on()
+                    self._wanted.set()
+                    if self._task is None:
+                        self._task = asyncio.create_task(self._take(), name="quoracy-sync-stream")
+                        self._portal.track(self._task)
                 await asyncio.wait([item])
                 self._item = None
         except TimeoutError:
@@ -335,26 +338,16 @@ class _Pump(Generic[V]):
         assert self._task is not None
         await asyncio.wait([self._task])
 
-    def _go_on(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._take(), name="quoracy-sync-stream")
-            self._portal.track(self._task)
-        elif self._wanted is not None and not self._wanted.done():
-            self._wanted.set_result(None)
-
     async def _take(self) -> None:
         try:
-            while True:
+            while await self._wanted.wait():
+                self._wanted.clear()
+                assert self._item is not None
                 try:
-                    value = await anext(self._source)
+                    self._item.set_result(await anext(self._source))
                 except Exception as error:  # noqa: BLE001 (it goes to the thread that wants the item)
-                    if self._item is not None:
-                        self._item.set_exception(error)
+                    self._item.set_exception(error)
                     return
-                self._wanted = self._portal.loop.create_future()
-                if self._item is not None:
-                    self._item.set_result(value)
-                await self._wanted
         finally:
             self.is_closed = True
             if self._item is not None:

@@ -312,7 +312,6 @@ def write_connect(api: Api, names: Names) -> Written:
     root = api.root
     scope = Scope(read_module(api.connect))
     node = scope.module.definition("connect")
-    assert isinstance(node, ast.AsyncFunctionDef)
     signature = _Signature(Member("connect", scope, root, node), node, names)
     names.use(api.connect, "connect as async_connect")
     names.use(PROXIES, "refuse_others")
@@ -330,16 +329,10 @@ def write_connect(api: Api, names: Names) -> Written:
 
 def _constructor(cls: type, api: Api, names: Names) -> Iterator[str]:
     scope = Scope(read_module(cls.__module__))
-    definition = scope.module.definition(cls.__name__)
-    assert isinstance(definition, ast.ClassDef)
-    (node,) = (
-        each
-        for each in definition.body
-        if isinstance(each, ast.FunctionDef) and each.name == "__init__"
-    )
+    body = scope.module.definition(cls.__name__).body
+    node = next(each for each in body if isinstance(each, ast.FunctionDef) and each.name == "__init__")
     signature = _Signature(Member("__init__", scope, cls, node), node, names)
-    names.use("quoracy.threads.portal", "Portal")
-    names.use("quoracy.threads.portal", "CLOSE_S")
+    names.imports |= {("quoracy.threads.portal", name) for name in ("CLOSE_S", "Portal")}
     yield f"    def __init__({signature.shown}) -> None:"
     yield f"        it = Async{cls.__name__}({signature.passed})"
     yield "        super().__init__(Portal(), it)"

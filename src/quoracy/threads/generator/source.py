@@ -66,7 +66,7 @@ class Module:
                 return getattr(self.value(owner), attr, None)
         return None
 
-    def definition(self, name: str) -> ast.stmt:
+    def definition(self, name: str) -> Any:
         """The class or function of this name."""
         for node in self.tree.body:
             if isinstance(node, ast.ClassDef | Function) and node.name == name:
@@ -143,9 +143,7 @@ def given_to(base: type, cls: type) -> dict[str, tuple[Scope, ast.expr]]:
         if not each.__module__.startswith("quoracy."):
             continue
         module = read_module(each.__module__)
-        node = module.definition(each.__name__)
-        assert isinstance(node, ast.ClassDef)
-        for parent in node.bases:
+        for parent in module.definition(each.__name__).bases:
             if isinstance(parent, ast.Subscript) and module.value(parent.value) is base:
                 values = parent.slice.elts if isinstance(parent.slice, ast.Tuple) else [parent.slice]
                 names = [variable.__name__ for variable in parameters_of(base)]
@@ -160,10 +158,8 @@ def parameters_of(cls: type) -> tuple[TypeVar, ...]:
 
 
 def _written_in(cls: type, scope: Scope) -> Iterator[Member]:
-    node = scope.module.definition(cls.__name__)
-    assert isinstance(node, ast.ClassDef)
     found: dict[str, Member] = {}
-    for item in node.body:
+    for item in scope.module.definition(cls.__name__).body:
         match item:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if _is_public(name):
                 member = found.setdefault(name, Member(name, scope, cls))
