@@ -1,4 +1,4 @@
-"""A server of its own for the synchronous face, and connections that are closed after the test."""
+"""A server of its own for the classes for threads, and connections that are closed after the test."""
 
 from __future__ import annotations
 
