@@ -24,7 +24,7 @@ from quoracy.membership.elections.messages import (
     Token,
     ring_codec,
 )
-from quoracy.membership.elections.ring_link import HOPS_WAITING_MAX, RingLink
+from quoracy.membership.elections.ring import HOPS_WAITING_MAX, RingLink
 from quoracy.membership.machine import Effect, SendStream
 from tests.membership.elections.table import Table
 

@@ -120,7 +120,7 @@ class _VotesForAnyone(Terms):
     """A planted bug: a second candidate of a term gets the vote as well."""
 
     def _vote(self, request: VoteRequest, sender: str, now: float) -> list[Effect]:
-        if request.term == self._view.term and not self._in_favour:
+        if request.term == self.term and not self._in_favour:
             self._voted_for = None
         return super()._vote(request, sender, now)
 
@@ -129,7 +129,7 @@ class _HalfIsEnough(Terms):
     """A planted bug: half of the voters count as a majority."""
 
     def start(self, now: float) -> list[Effect]:
-        self._majority = max(1, len(self._peers.all) // 2)
+        self._majority = max(1, len(self._peers) // 2)
         return super().start(now)
 
 

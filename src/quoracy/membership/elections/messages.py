@@ -1,7 +1,7 @@
 """The messages of the elections: one byte of version, then a msgpack array that begins with its kind.
 
 What is decoded is of the right shape and within bounds; whether it makes sense is for the elector to
-say. Nothing is authenticated here: seal the transport if others can reach it.
+say.  Nothing is authenticated here: seal the transport if others can reach it.
 """
 
 from __future__ import annotations
@@ -12,36 +12,13 @@ import msgspec
 
 from quoracy.errors import ProtocolError
 from quoracy.membership.decoding import UNREADABLE
-from quoracy.membership.elections.peers import PEERS_MAX
+from quoracy.membership.elections.elector import PEERS_MAX
 from quoracy.membership.settings import NAME_BYTES_MAX
 
-__all__ = [
-    "MESSAGE_BYTES_MAX",
-    "TERM_MAX",
-    "Alive",
-    "Announcement",
-    "Answer",
-    "BullyMessage",
-    "Candidacy",
-    "Codec",
-    "Collection",
-    "Coordinator",
-    "Election",
-    "Heartbeat",
-    "HeartbeatReply",
-    "Hello",
-    "HopAck",
-    "PreVote",
-    "PreVoteReply",
-    "RingMessage",
-    "TermsMessage",
-    "Token",
-    "VoteReply",
-    "VoteRequest",
-    "bully_codec",
-    "ring_codec",
-    "terms_codec",
-]
+__all__ = ["MESSAGE_BYTES_MAX", "TERM_MAX", "Alive", "Announcement", "Answer", "BullyMessage",
+           "Candidacy", "Codec", "Collection", "Coordinator", "Election", "Heartbeat", "HeartbeatReply",
+           "Hello", "HopAck", "PreVote", "PreVoteReply", "RingMessage", "TermsMessage", "Token",
+           "VoteReply", "VoteRequest", "bully_codec", "ring_codec", "terms_codec"]  # fmt: skip
 
 VERSION = 1
 
@@ -59,21 +36,22 @@ class _Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """What all have in common: arrays, of exactly the fields that are named."""
 
 
-# --- Bully.  `term_seen`: the newest term the sender has heard of.
+# --- Bully
 
 
-class Election(_Message, frozen=True, tag="election"):
+class _Question(_Message, frozen=True):
+    """term_seen: the newest term the sender has heard of."""
+
+    attempt: Number
+    term_seen: Term
+
+
+class Election(_Question, frozen=True, tag="election"):
     """To everyone higher: does one of you live?"""
 
-    attempt: Number
-    term_seen: Term
 
-
-class Answer(_Message, frozen=True, tag="answer"):
+class Answer(_Question, frozen=True, tag="answer"):
     """From a higher one: I do, and take over from you."""
-
-    attempt: Number
-    term_seen: Term
 
 
 class Coordinator(_Message, frozen=True, tag="coordinator"):
@@ -85,35 +63,34 @@ class Coordinator(_Message, frozen=True, tag="coordinator"):
 BullyMessage: TypeAlias = Election | Answer | Coordinator
 
 
-# --- Ring.  A token is known by its origin and its nonce; `hop` is what the sender calls this hop.
+# --- Ring
 
 
-class Candidacy(_Message, frozen=True, tag="candidacy"):
-    """Chang and Roberts: passed on only by those whom the origin outranks."""
+class _Token(_Message, frozen=True):
+    """A token is known by its origin and its nonce; `hop` is what the sender calls this hop."""
 
     hop: Number
     origin: Name
     nonce: Number
+
+
+class Candidacy(_Token, frozen=True, tag="candidacy"):
+    """Chang and Roberts: passed on only by those whom the origin outranks."""
+
     hops: Hops
     term_seen: Term
 
 
-class Collection(_Message, frozen=True, tag="collection"):
+class Collection(_Token, frozen=True, tag="collection"):
     """The collecting variant: everyone who lives adds itself."""
 
-    hop: Number
-    origin: Name
-    nonce: Number
     peers: Annotated[tuple[Name, ...], msgspec.Meta(min_length=1, max_length=PEERS_MAX)]
     term_seen: Term
 
 
-class Announcement(_Message, frozen=True, tag="announcement"):
-    """`leader` leads.  Goes round once from whoever found out, then again and again from the leader."""
+class Announcement(_Token, frozen=True, tag="announcement"):
+    """`leader` leads.  Goes round once from the peer that found out, then again from the leader."""
 
-    hop: Number
-    origin: Name
-    nonce: Number
     hops: Hops
     leader: Name
     term: Term
@@ -137,52 +114,45 @@ Token: TypeAlias = Candidacy | Collection | Announcement
 RingMessage: TypeAlias = Token | HopAck | Hello | Alive
 
 
-# --- Terms.  `voters`: a checksum of the sender's list of voters.
+# --- Terms
 
 
-class PreVote(_Message, frozen=True, tag="prevote"):
+class _Terms(_Message, frozen=True):
+    """voters: a checksum of the sender's list of voters."""
+
+    voters: Number
+    term: Term
+
+
+class PreVote(_Terms, frozen=True, tag="prevote"):
     """Would you vote for me in `term`?  Changes nothing at either."""
 
-    voters: Number
-    term: Term
 
-
-class PreVoteReply(_Message, frozen=True, tag="prevoted"):
+class PreVoteReply(_Terms, frozen=True, tag="prevoted"):
     """Granted: the term that was asked for.  Refused: the term of the one that refuses."""
 
-    voters: Number
-    term: Term
     granted: bool
 
 
-class VoteRequest(_Message, frozen=True, tag="vote"):
+class VoteRequest(_Terms, frozen=True, tag="vote"):
     """Vote for me in `term`."""
 
-    voters: Number
-    term: Term
 
-
-class VoteReply(_Message, frozen=True, tag="voted"):
+class VoteReply(_Terms, frozen=True, tag="voted"):
     """Granted in `term`, or refused by one that is in `term`."""
 
-    voters: Number
-    term: Term
     granted: bool
 
 
-class Heartbeat(_Message, frozen=True, tag="beat"):
+class Heartbeat(_Terms, frozen=True, tag="beat"):
     """The sender leads in `term`.  `sent_at` is its own clock, for the reply to carry back."""
 
-    voters: Number
-    term: Term
     sent_at: float
 
 
-class HeartbeatReply(_Message, frozen=True, tag="beaten"):
+class HeartbeatReply(_Terms, frozen=True, tag="beaten"):
     """The sender is in `term`; if that is the leader's, it followed the beat of `sent_at`."""
 
-    voters: Number
-    term: Term
     sent_at: float
 
 
@@ -202,15 +172,11 @@ class Codec(Generic[M]):
     quoracy.errors.ProtocolError: a bully message of 3 bytes has version 63; this Quoracy speaks ...
     """
 
-    __slots__ = ("_decoder", "_encoder", "_what")
-
     def __init__(self, what: str, decoder: msgspec.msgpack.Decoder[M]) -> None:
-        self._what = what
-        self._decoder = decoder
-        self._encoder = msgspec.msgpack.Encoder()
+        self._what, self._decoder = what, decoder
 
     def encode(self, message: M) -> bytes:
-        return bytes((VERSION,)) + self._encoder.encode(message)
+        return bytes((VERSION,)) + msgspec.msgpack.encode(message)
 
     def decode(self, data: bytes) -> M:
         """Raises `ProtocolError` for whatever `encode` cannot have made."""
@@ -222,8 +188,7 @@ class Codec(Generic[M]):
             version = f"version {data[0]}" if data else "no version"
             raise ProtocolError(
                 f"a {self._what} message of {len(data)} bytes has {version}; this Quoracy speaks "
-                f"version {VERSION}. Either it is no election message, or the peers run releases that "
-                "do not fit."
+                f"version {VERSION}. Is it no election message, or do the peers run unlike releases?"
             )
         try:
             return self._decoder.decode(memoryview(data)[1:])
