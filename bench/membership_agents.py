@@ -20,8 +20,7 @@ import psutil
 
 from bench.results import Section, Table, Target, count, size
 from bench.rounds import Settings, run
-from quoracy.membership.runtime.asking import Asking
-from quoracy.membership.runtime.control import AgentReport
+from quoracy.membership.runtime.queries import AgentQuery, AgentReport
 
 __all__ = ["measure"]
 
@@ -116,7 +115,7 @@ def _per_s(first: AgentReport, last: AgentReport, counter: str) -> float:
     return (last.traffic[counter] - first.traffic[counter]) / (last.uptime_s - first.uptime_s)
 
 
-async def _until_all_know(seed: Asking, agents_count: int) -> None:
+async def _until_all_know(seed: AgentQuery, agents_count: int) -> None:
     async with asyncio.timeout(_ALL_KNOW_S_MAX):
         while True:
             members = (await seed.ask()).members
@@ -126,7 +125,9 @@ async def _until_all_know(seed: Asking, agents_count: int) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _running(agents_count: int) -> AsyncIterator[tuple[list[subprocess.Popen[bytes]], Asking]]:
+async def _running(
+    agents_count: int,
+) -> AsyncIterator[tuple[list[subprocess.Popen[bytes]], AgentQuery]]:
     processes: list[subprocess.Popen[bytes]] = []
     try:
         first = _start("agent-0")
@@ -135,7 +136,7 @@ async def _running(agents_count: int) -> AsyncIterator[tuple[list[subprocess.Pop
         address = json.loads(await asyncio.to_thread(first.stdout.readline))["address"]
         for number in range(1, agents_count):
             processes.append(_start(f"agent-{number}", "--join", address))
-        yield processes, Asking(address)
+        yield processes, AgentQuery(address)
     finally:
         for process in processes:
             process.kill()

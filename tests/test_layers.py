@@ -124,7 +124,7 @@ PURE = (
     "threads.generator.translation",
     "threads.generator.classes",
     "membership.machine",
-    "membership.decoding",
+    "membership.codec",
     "membership.model",
     "membership.settings",
     "membership.swim",
@@ -133,10 +133,9 @@ PURE = (
     "membership.elections",
     "membership.simulator",
     "membership.runtime.envelope",
-    "membership.runtime.drops",
-    "membership.runtime.replay",
-    "membership.runtime.frames",
     "membership.runtime.keyring",
+    "membership.runtime.last_heard",
+    "membership.runtime.member_view",
 )
 DOES_IO = {
     "asyncio", "concurrent", "http", "io", "logging", "multiprocessing", "os", "pathlib", "queue",

@@ -16,8 +16,7 @@ from quoracy.cli.values import read_duration
 from quoracy.errors import QuoracyError
 
 if TYPE_CHECKING:
-    from quoracy.membership.runtime.asking import Asking
-    from quoracy.membership.runtime.control import AgentReport
+    from quoracy.membership.runtime.queries import AgentQuery, AgentReport
 
 __all__ = ["command"]
 
@@ -75,9 +74,9 @@ def command(
       quoracy members --watch
       quoracy members --agent 10.0.0.1 -o json
     """
-    from quoracy.membership.runtime.asking import Asking
+    from quoracy.membership.runtime.queries import AgentQuery
 
-    asking = Asking(agent, keyring=read_key_file(key_file), label=label, timeout_s=timeout_s)
+    asking = AgentQuery(agent, keyring=read_key_file(key_file), label=label, timeout_s=timeout_s)
     try:
         if watch:
             asyncio.run(_watch(asking, output, every_s))
@@ -106,7 +105,7 @@ def _show(output: Output, report: AgentReport) -> None:
         output.table(COLUMNS, [cells_of(member) for member in report.members])
 
 
-async def _watch(asking: Asking, output: Output, every_s: float) -> None:
+async def _watch(asking: AgentQuery, output: Output, every_s: float) -> None:
     if output.form is Form.TEXT and output.terminal:
         await _watch_on_terminal(asking, output, every_s)
         return
@@ -122,7 +121,7 @@ async def _watch(asking: Asking, output: Output, every_s: float) -> None:
         await asyncio.sleep(every_s)
 
 
-async def _watch_on_terminal(asking: Asking, output: Output, every_s: float) -> None:
+async def _watch_on_terminal(asking: AgentQuery, output: Output, every_s: float) -> None:
     """A screen of its own, which a change of the window's size cannot upset; the last state stays."""
     from rich.live import Live
 

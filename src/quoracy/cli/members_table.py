@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Group
     from rich.table import Table
 
-    from quoracy.membership.runtime.control import AgentReport, MemberReport
+    from quoracy.membership.runtime.queries import AgentReport, MemberReport
 
 __all__ = [
     "COLUMNS",

@@ -19,7 +19,7 @@ from quoracy.cli.values import read_duration
 if TYPE_CHECKING:
     from quoracy.membership.simulator.faults import Fault
     from quoracy.membership.simulator.story import Story
-    from quoracy.membership.simulator.swim_world import SwimCluster
+    from quoracy.membership.simulator.swim_cluster import SwimCluster
 
 __all__ = ["command"]
 
@@ -188,7 +188,7 @@ def command(
     from quoracy.membership.settings import SwimSettings
     from quoracy.membership.simulator.network import Network
     from quoracy.membership.simulator.story import tell
-    from quoracy.membership.simulator.swim_world import swim_cluster
+    from quoracy.membership.simulator.swim_cluster import swim_cluster
 
     if seconds <= 0:
         raise click.BadParameter("a run takes more than 0 s.", param_hint="--seconds")

@@ -23,39 +23,39 @@ if TYPE_CHECKING:
     from quoracy.membership.runtime.cluster import ClusterStatistics as ClusterStatistics
     from quoracy.membership.runtime.events import Changed as Changed
     from quoracy.membership.runtime.events import ClusterEvent as ClusterEvent
+    from quoracy.membership.runtime.events import ClusterState as ClusterState
+    from quoracy.membership.runtime.events import Health as Health
+    from quoracy.membership.runtime.events import HealthChange as HealthChange
     from quoracy.membership.runtime.events import Received as Received
     from quoracy.membership.runtime.events import Snapshot as Snapshot
-    from quoracy.membership.runtime.health import Health as Health
-    from quoracy.membership.runtime.health import HealthChange as HealthChange
+    from quoracy.membership.runtime.events import StateMissed as StateMissed
+    from quoracy.membership.runtime.join import join as join
     from quoracy.membership.runtime.keyring import KeyRing as KeyRing
     from quoracy.membership.runtime.keyring import generate_key as generate_key
-    from quoracy.membership.runtime.opening import join as join
-    from quoracy.membership.runtime.state import ClusterState as ClusterState
-    from quoracy.membership.runtime.state import StateMissed as StateMissed
-    from quoracy.membership.runtime.views import MemberView as MemberView
+    from quoracy.membership.runtime.member_view import MemberView as MemberView
     from quoracy.membership.settings import SwimSettings as SwimSettings
 
 _HOMES = {
     "Changed": "runtime.events",
     "Cluster": "runtime.cluster",
     "ClusterEvent": "runtime.events",
-    "ClusterState": "runtime.state",
+    "ClusterState": "runtime.events",
     "ClusterStatistics": "runtime.cluster",
     "Conflict": "model",
     "GossipSettings": "gossip.settings",
-    "Health": "runtime.health",
-    "HealthChange": "runtime.health",
+    "Health": "runtime.events",
+    "HealthChange": "runtime.events",
     "KeyRing": "runtime.keyring",
     "MemberChangeKind": "model",
     "MemberState": "model",
-    "MemberView": "runtime.views",
+    "MemberView": "runtime.member_view",
     "Received": "runtime.events",
     "Snapshot": "runtime.events",
     "StateChanged": "gossip.model",
-    "StateMissed": "runtime.state",
+    "StateMissed": "runtime.events",
     "SwimSettings": "settings",
     "generate_key": "runtime.keyring",
-    "join": "runtime.opening",
+    "join": "runtime.join",
 }
 
 __all__ = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.membership.detectors.normal_tail import LN_10, phi_of_normal
+from quoracy.membership.detectors.phi import LN_10, phi_of_normal
 
 PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
 DIGITS = decimal.Context(prec=120, Emin=-(10**9), Emax=10**9)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from quoracy.errors import InvalidRequest
 from quoracy.membership.detectors import PhiDetector, PhiSettings
-from quoracy.membership.detectors.normal_tail import phi_of_normal
+from quoracy.membership.detectors.phi import phi_of_normal
 from tests.support.profiles import examples
 
 PLAIN = PhiSettings(acceptable_pause_s=0.0)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.membership.detectors.window import INTERVAL_MAX_S, IntervalWindow
+from quoracy.membership.detectors.phi import INTERVAL_MAX_S, IntervalWindow
 
 intervals = st.floats(0, 1e6)
 

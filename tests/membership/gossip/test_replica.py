@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quoracy.membership.gossip import GossipSettings
-from quoracy.membership.gossip.counting import Counters
 from quoracy.membership.gossip.messages import Delta, News, decode, encode
+from quoracy.membership.gossip.model import GossipStatistics
 from quoracy.membership.gossip.replica import Replica, pieces
 from quoracy.membership.gossip.state import State
 from tests.support.profiles import examples
@@ -124,7 +124,7 @@ Known = tuple[tuple[int, int], ...]  # for each owner, generation and version
 
 
 def state_of(known: Known, histories: dict[str, dict[int, list[Write]]]) -> State:
-    state = State("me", generation=1, settings=GossipSettings(), counters=Counters())
+    state = State("me", generation=1, settings=GossipSettings(), counters=GossipStatistics())
     for owner, (generation, version) in zip(OWNERS, known, strict=True):
         if generation and version:
             replica = Replica(owner, generation=generation)
@@ -190,7 +190,7 @@ def test_deltas_in_any_order_with_gaps_and_repeats_never_make_what_was_not(
         for upto in range(1, len(writes) + 1):
             replica = replica_of(writes, upto, generation)
             deltas.append(replica.delta_after(data.draw(st.integers(0, upto - 1))))
-    state = State("me", generation=1, settings=GossipSettings(), counters=Counters())
+    state = State("me", generation=1, settings=GossipSettings(), counters=GossipStatistics())
     before = (0, 0)
     for delta in data.draw(st.permutations(deltas + deltas[::3])):
         [same] = decode(encode(News([delta])), bytes_max=10**6).deltas  # type: ignore[union-attr]

@@ -19,15 +19,14 @@ from typing import cast
 import pytest
 
 from quoracy.membership.runtime.addresses import parse_address
-from quoracy.membership.runtime.asking import Asking
-from quoracy.membership.runtime.control import REPORT_AGE_S, AgentReport
 from quoracy.membership.runtime.endpoint import SWIM_CHANNEL
 from quoracy.membership.runtime.envelope import Envelope, Kind
 from quoracy.membership.runtime.keyring import KeyRing, generate_key
+from quoracy.membership.runtime.queries import REPORT_AGE_S, AgentQuery, AgentReport
 from quoracy.membership.swim.messages import Alive, Dead, Suspect, compose, encode
 from tests.faults.scale import rounds
 from tests.membership.processes.agents import Agents
-from tests.membership.runtime.test_cluster_joining import free_address
+from tests.membership.runtime.test_join import free_address
 
 NAMES = ("ada", "bob", "cyd", "dan")
 PACKETS = rounds(4_000, 100_000)
@@ -77,7 +76,7 @@ def flood(address: str, packets: Iterator[bytes]) -> None:
 
 async def view_of(address: str, key: str) -> AgentReport:
     await asyncio.sleep(REPORT_AGE_S)  # else it may be a report of before
-    return await Asking(address, keyring=KeyRing(key), timeout_s=_SOON_S).ask()
+    return await AgentQuery(address, keyring=KeyRing(key), timeout_s=_SOON_S).ask()
 
 
 async def assert_view_is_unchanged(agents: Agents, key: str) -> None:

@@ -21,7 +21,7 @@ import uvloop  # noqa: F401
 
 import quoracy.cli.agent
 import quoracy.cli.members_table
-import quoracy.membership.runtime.opening  # noqa: F401
+import quoracy.membership.runtime.join  # noqa: F401
 from quoracy.cli import verbs
 
 _PR_SET_PDEATHSIG = 1

@@ -16,7 +16,7 @@ import pytest
 
 from quoracy.membership.runtime.keyring import KeyRing, generate_key
 from tests.membership.processes.agents import Agents
-from tests.membership.runtime.test_cluster_joining import free_address
+from tests.membership.runtime.test_join import free_address
 from tests.unit.cli.asking import Ask
 from tests.unit.cli.asking import ask as ask
 

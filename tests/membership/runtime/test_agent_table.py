@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from quoracy.cli.members_table import cells_of, headline, json_report, screen_of, warnings
-from quoracy.membership.runtime.control import AgentReport, MemberReport
+from quoracy.membership.runtime.queries import AgentReport, MemberReport
 
 
 def report(members_count: int = 3, **fields: object) -> AgentReport:

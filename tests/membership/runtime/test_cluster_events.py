@@ -14,12 +14,13 @@ from quoracy.membership.runtime.events import (
     ClusterEvent,
     EventStream,
     Feed,
+    Health,
+    HealthChange,
     MessageStream,
     Received,
     Snapshot,
 )
-from quoracy.membership.runtime.health import Health, HealthChange
-from quoracy.membership.runtime.views import MemberView
+from quoracy.membership.runtime.member_view import MemberView
 
 
 def view(name: str, state: MemberState = MemberState.ALIVE) -> MemberView:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from quoracy.errors import InvalidRequest, Unavailable
 from quoracy.membership.model import Member, MemberState
 from quoracy.membership.runtime.addresses import advertised, join_address, parse_address, resolve
-from quoracy.membership.runtime.views import MemberView, Views, decode_meta, encode_meta
+from quoracy.membership.runtime.member_view import MemberView, Views, decode_meta, encode_meta
 from quoracy.membership.settings import META_BYTES_MAX
 
 short = st.text(max_size=8)

@@ -16,11 +16,11 @@ import pytest
 from quoracy.clock import ManualClock, SystemClock, Timer
 from quoracy.errors import InvalidRequest, ProtocolError, Unavailable
 from quoracy.membership.machine import Address, Effect, SendPacket, SendStream, Tell
-from quoracy.membership.runtime import sockets
+from quoracy.membership.runtime import addresses
+from quoracy.membership.runtime.addresses import bind_pair
 from quoracy.membership.runtime.endpoint import PACKETS_PER_TURN, Endpoint, open_endpoint
 from quoracy.membership.runtime.envelope import Envelope, EnvelopeSettings, Kind
 from quoracy.membership.runtime.keyring import KeyRing, generate_key
-from quoracy.membership.runtime.sockets import bind_pair
 from tests.membership.runtime.recorder import REFUSED, Recorder
 from tests.support.asking import until
 
@@ -457,15 +457,15 @@ async def test_a_port_that_is_half_taken_is_refused(kind: socket.SocketKind) -> 
 
 
 async def test_port_0_finds_one_that_is_free_for_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, tried = sockets._bind, list[object]()
+    real, tried = addresses._bind, list[object]()
 
-    def half_taken(*arguments: object) -> sockets.SocketPair:
+    def half_taken(*arguments: object) -> addresses.SocketPair:
         tried.append(arguments)
         if len(tried) < 5:
             raise OSError(errno.EADDRINUSE, "taken for UDP")
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(sockets, "_bind", half_taken)
+    monkeypatch.setattr(addresses, "_bind", half_taken)
     (await bind_pair("127.0.0.1:0")).close()
     assert len(tried) == 5
     tried.clear()

@@ -12,18 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quoracy.errors import InvalidRequest, TooLarge
-from quoracy.membership.runtime.drops import DropReason
 from quoracy.membership.runtime.envelope import (
     CONTROL_CHANNEL,
     DATAGRAM_BYTES_MAX,
     OVERHEAD_BYTES,
+    DropReason,
     Envelope,
     EnvelopeSettings,
     Kind,
     Opened,
+    ReplayWindow,
 )
 from quoracy.membership.runtime.keyring import KeyRing
-from quoracy.membership.runtime.replay import ReplayWindow
 from quoracy.membership.settings import SwimSettings
 from tests.support.profiles import examples
 

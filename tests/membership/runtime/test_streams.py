@@ -20,10 +20,11 @@ from quoracy.membership.runtime.envelope import (
     CONTROL_CHANNEL,
     Envelope,
     EnvelopeSettings,
+    FrameReader,
     Kind,
     Opened,
+    frame,
 )
-from quoracy.membership.runtime.frames import FrameReader, frame
 from quoracy.membership.runtime.keyring import KeyRing, generate_key
 from tests.membership.runtime.recorder import Recorder
 from tests.support.asking import until

@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from quoracy.errors import ProtocolError
 from quoracy.membership.machine import SendPacket, SendStream
-from quoracy.membership.runtime.drops import DropReason
 from quoracy.membership.runtime.endpoint import Endpoint, open_endpoint
 from quoracy.membership.runtime.envelope import (
     CONTROL_CHANNEL,
+    DropReason,
     Envelope,
     EnvelopeSettings,
+    FrameReader,
     Kind,
     Opened,
+    frame,
 )
-from quoracy.membership.runtime.frames import FrameReader, frame
 from quoracy.membership.runtime.keyring import KeyRing
 from tests.membership.runtime.recorder import Recorder
 from tests.support.asking import until

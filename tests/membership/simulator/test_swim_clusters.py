@@ -18,7 +18,7 @@ from quoracy.membership.simulator import (
     swim_cluster,
 )
 from quoracy.membership.simulator.story import Level, MomentKind, Story, tell
-from quoracy.membership.simulator.swim_world import Change
+from quoracy.membership.simulator.swim_cluster import Change
 from quoracy.membership.simulator.timeline import as_text, lines, sums
 
 

@@ -10,7 +10,7 @@ from quoracy.membership.machine import Effect, SendPacket, SendStream, Tell
 from quoracy.membership.model import Member, MemberChange, MemberState
 from quoracy.membership.settings import SwimSettings
 from quoracy.membership.swim import Swim
-from quoracy.membership.swim.beliefs import Beliefs
+from quoracy.membership.swim.member_states import MemberStates
 from quoracy.membership.swim.messages import (
     PacketMessage,
     StreamMessage,
@@ -19,7 +19,7 @@ from quoracy.membership.swim.messages import (
     decode_stream,
     encode,
 )
-from quoracy.membership.swim.outbox import Outbox
+from quoracy.membership.swim.send_queue import Outbox
 
 __all__ = [
     "Mind",
@@ -91,22 +91,22 @@ def changes(effects: Iterable[Effect]) -> list[str]:
 
 
 class Mind:
-    """The beliefs of `a`, with what they said and told."""
+    """The states of `a`, with what they said and told."""
 
     def __init__(self, others: Sequence[Member] = (), **settings: object) -> None:
         self.settings = SwimSettings(**settings)  # type: ignore[arg-type]
         self.out = Outbox()
         me = Member("a", address("a"), 1)
-        self.beliefs = Beliefs(me, self.settings, self.out, others)
+        self.states = MemberStates(me, self.settings, self.out, others)
 
     def told(self) -> list[str]:
         return changes(self.out.take())
 
     def said(self) -> list[PacketMessage]:
         """All news, once."""
-        pieces = self.beliefs.news.take(room=60_000, transmits_max=1)
+        pieces = self.states.news.take(room=60_000, transmits_max=1)
         return decode_packet(compose(pieces))
 
     def state(self, name: str) -> tuple[MemberState, int] | None:
-        member = self.beliefs.table.get(name)
+        member = self.states.table.get(name)
         return None if member is None else (member.state, member.incarnation)

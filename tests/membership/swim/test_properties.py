@@ -14,7 +14,7 @@ from quoracy.membership.model import MemberState
 from quoracy.membership.settings import SwimSettings
 from quoracy.membership.simulator import Crash, Leave, Network, OneWay, Partition, Restart, Stall
 from quoracy.membership.simulator.faults import Fault
-from quoracy.membership.swim.beliefs import Beliefs
+from quoracy.membership.swim.member_states import MemberStates
 from tests.faults.scale import rounds
 from tests.membership.swim.schedules import ROUGH_S, Judge, Schedule, Wrong, draw, run
 
@@ -127,11 +127,11 @@ def first_noticed(seeds: int = 25) -> str | None:
 
 @mutated
 def test_the_judge_notices_refutations_that_do_not_exceed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refute(self: Beliefs, accused: int) -> None:
+    def refute(self: MemberStates, accused: int) -> None:
         del accused
         self.say_alive()
 
-    monkeypatch.setattr(Beliefs, "_refute", refute)
+    monkeypatch.setattr(MemberStates, "_refute", refute)
     assert "of calm" in (first_noticed() or "nothing")
 
 
@@ -141,13 +141,13 @@ def test_the_judge_notices_that_the_dead_are_not_called(monkeypatch: pytest.Monk
     parted = schedule([Partition((("m0", "m1"),), 5.0, ROUGH_S)])
     settings = SwimSettings(gossip_to_dead_s=1.0)
     run(parted, settings)
-    monkeypatch.setattr(Beliefs, "has_dead", property(lambda _: False))
-    monkeypatch.setattr(Beliefs, "dead_names", property(lambda _: []))
+    monkeypatch.setattr(MemberStates, "has_dead", property(lambda _: False))
+    monkeypatch.setattr(MemberStates, "dead_names", property(lambda _: []))
     with pytest.raises(Wrong, match="of calm"):
         run(parted, settings)
 
 
 @mutated
 def test_the_judge_notices_that_nobody_is_accused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Beliefs, "accuse", lambda *_: None)
+    monkeypatch.setattr(MemberStates, "accuse", lambda *_: None)
     assert "who is gone" in (first_noticed() or "nothing")

@@ -7,18 +7,16 @@ detector.heartbeat(now)                 # whenever the peer is heard from
 detector.level(now), detector.is_suspected(now), detector.suspected_at()
 """
 
-from quoracy.membership.detectors.counter_values import (
+from quoracy.membership.detectors.detector import Detector, FixedDetector, PeerDetectors
+from quoracy.membership.detectors.heartbeat_gossip import CounterDetector, HeartbeatGossip
+from quoracy.membership.detectors.heartbeat_messages import (
     Beat,
     HeartbeatChange,
     HeartbeatChangeKind,
     HeartbeatSettings,
     HeartbeatStatistics,
 )
-from quoracy.membership.detectors.counters import CounterDetector, HeartbeatGossip
-from quoracy.membership.detectors.fixed import FixedDetector
-from quoracy.membership.detectors.interface import Detector
 from quoracy.membership.detectors.phi import PhiDetector, PhiSettings
-from quoracy.membership.detectors.registry import PeerDetectors
 
 __all__ = [
     "Beat",

@@ -26,17 +26,119 @@ Invariants
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from quoracy.errors import InvalidRequest
-from quoracy.membership.detectors.interface import refuse_backwards, silence_s
-from quoracy.membership.detectors.normal_tail import LN_10, phi_of_normal
-from quoracy.membership.detectors.window import INTERVAL_MAX_S, IntervalWindow
+from quoracy.membership.detectors.detector import refuse_backwards, silence_s
 
-__all__ = ["THRESHOLD_MAX", "THRESHOLD_MIN", "PhiDetector", "PhiSettings"]
+__all__ = [
+    "INTERVAL_MAX_S",
+    "LN_10",
+    "THRESHOLD_MAX",
+    "THRESHOLD_MIN",
+    "IntervalWindow",
+    "PhiDetector",
+    "PhiSettings",
+    "phi_of_normal",
+]
+
+INTERVAL_MAX_S = 1e6  # eleven days
+_NANOSECONDS = 1_000_000_000
+
+
+class IntervalWindow:
+    """A sliding window of intervals.
+
+    >>> window = IntervalWindow(2)
+    >>> for interval_s in (100.0, 1.0, 2.0):
+    ...     window.add(interval_s)
+    >>> window.mean_s, window.deviation_s, len(window)
+    (1.5, 0.5, 2)
+    """
+
+    __slots__ = ("_next", "_ring", "_size_max", "_squares", "_sum")
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._ring = array("q")
+        self._next = 0  # the oldest, once the window is full
+        self._sum = 0
+        self._squares = 0
+
+    def __len__(self) -> int:
+        return len(self._ring)
+
+    def add(self, interval_s: float) -> None:
+        """Take in an interval, in place of the oldest if the window is full."""
+        interval = round(min(max(interval_s, 0.0), INTERVAL_MAX_S) * _NANOSECONDS)
+        if len(self._ring) < self._size_max:
+            self._ring.append(interval)
+        else:
+            oldest = self._ring[self._next]
+            self._sum -= oldest
+            self._squares -= oldest * oldest
+            self._ring[self._next] = interval
+            self._next = (self._next + 1) % self._size_max
+        self._sum += interval
+        self._squares += interval * interval
+
+    def clear(self) -> None:
+        """Forget all intervals."""
+        del self._ring[:]
+        self._next = self._sum = self._squares = 0
+
+    @property
+    def mean_s(self) -> float:
+        """The mean; there must be an interval."""
+        return self._sum / (len(self._ring) * _NANOSECONDS)
+
+    @property
+    def deviation_s(self) -> float:
+        """The standard deviation of these very intervals (not of those they may be a sample of)."""
+        count = len(self._ring)
+        return math.sqrt(count * self._squares - self._sum * self._sum) / (count * _NANOSECONDS)
+
+
+LN_10 = math.log(10.0)
+
+_SQRT_2 = math.sqrt(2.0)
+_LOG_SQRT_2_PI = 0.5 * math.log(2.0 * math.pi)
+_EXPANSION_FROM = 20.0
+# (2k-1)!! with alternating signs, k = 7 down to 1, for Horner's scheme in 1/z².
+_TERMS = (-135_135.0, 10_395.0, -945.0, 105.0, -15.0, 3.0, -1.0)
+
+
+def phi_of_normal(z: float) -> float:
+    """-log10 of the probability that a standard normal variable exceeds z.
+
+    >>> round(phi_of_normal(0.0), 6)  # one in two
+    0.30103
+    >>> round(phi_of_normal(5.612), 3)  # about one in 10**8
+    8.0
+    >>> round(phi_of_normal(1_000.0), 3)  # far beyond what erfc can tell from nothing
+    217150.64
+    """
+    if z <= 0.0:
+        return -math.log1p(-0.5 * math.erfc(-z / _SQRT_2)) / LN_10
+    if z <= _EXPANSION_FROM:
+        return min(-math.log(0.5 * math.erfc(z / _SQRT_2)) / LN_10, _PHI_WHERE_THEY_MEET)
+    return max(_by_expansion(z), _PHI_WHERE_THEY_MEET)
+
+
+def _by_expansion(z: float) -> float:
+    inverse_square = 1.0 / (z * z)
+    series = 0.0
+    for term in _TERMS:
+        series = (series + term) * inverse_square
+    return (0.5 * z * z + math.log(z) + _LOG_SQRT_2_PI - math.log1p(series)) / LN_10
+
+
+_PHI_WHERE_THEY_MEET = _by_expansion(_EXPANSION_FROM)
+
 
 THRESHOLD_MIN, THRESHOLD_MAX = 1e-6, 1e6
 

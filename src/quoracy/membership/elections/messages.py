@@ -11,7 +11,7 @@ from typing import Annotated, Generic, TypeAlias, TypeVar
 import msgspec
 
 from quoracy.errors import ProtocolError
-from quoracy.membership.decoding import UNREADABLE
+from quoracy.membership.codec import decode
 from quoracy.membership.elections.elector import PEERS_MAX
 from quoracy.membership.settings import NAME_BYTES_MAX
 
@@ -190,10 +190,7 @@ class Codec(Generic[M]):
                 f"a {self._what} message of {len(data)} bytes has {version}; this Quoracy speaks "
                 f"version {VERSION}. Is it no election message, or do the peers run unlike releases?"
             )
-        try:
-            return self._decoder.decode(memoryview(data)[1:])
-        except UNREADABLE as error:
-            raise ProtocolError(f"a {self._what} message cannot be read: {error}") from error
+        return decode(self._decoder, memoryview(data)[1:], f"a {self._what} message cannot be read")
 
 
 bully_codec: Codec[BullyMessage] = Codec("bully", msgspec.msgpack.Decoder(BullyMessage))

@@ -37,7 +37,7 @@ from typing import Annotated, Protocol, assert_never
 import msgspec
 
 from quoracy.errors import DataUnreadable, ProtocolError, Unavailable
-from quoracy.membership.decoding import UNREADABLE
+from quoracy.membership.codec import UNREADABLE
 from quoracy.membership.elections.elector import Assumptions, Elector, LossReason, require
 from quoracy.membership.elections.messages import (
     TERM_MAX,

@@ -1,6 +1,6 @@
 """Gossip: everyone's small state, known to everyone after a while."""
 
-from quoracy.membership.gossip.core import Gossip as Gossip
+from quoracy.membership.gossip.machine import Gossip as Gossip
 from quoracy.membership.gossip.model import GossipStatistics as GossipStatistics
 from quoracy.membership.gossip.model import StateChanged as StateChanged
 from quoracy.membership.gossip.settings import GossipMode as GossipMode

@@ -20,7 +20,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from quoracy.errors import ProtocolError
-from quoracy.membership.decoding import UNREADABLE
+from quoracy.membership import codec
 from quoracy.membership.settings import NAME_BYTES_MAX
 
 __all__ = [
@@ -130,10 +130,7 @@ def decode(data: bytes, *, bytes_max: int) -> Message:
     """Raises `ProtocolError` for anything that no participant would say."""
     if len(data) > bytes_max:
         raise ProtocolError(f"gossip of {len(data):,} bytes: at most {bytes_max:,} are taken")
-    try:
-        message = _decoder.decode(data)
-    except UNREADABLE as error:
-        raise ProtocolError(f"gossip that cannot be read: {error}") from error
+    message = codec.decode(_decoder, data, "gossip that cannot be read")
     match message:
         case Parts(hashes):
             if not hashes or len(hashes) % PART_BYTES or len(hashes) > _PARTS_MAX * PART_BYTES:

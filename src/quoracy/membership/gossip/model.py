@@ -21,7 +21,7 @@ class StateChanged(msgspec.Struct, frozen=True):
     generation: int
 
 
-class GossipStatistics(msgspec.Struct, frozen=True, kw_only=True):
+class GossipStatistics(msgspec.Struct, kw_only=True):
     """Counters since the start, and the sizes of the tables now.
 
     exchanges: begun here.  differences: exchanges of others that found us different.
@@ -34,20 +34,20 @@ class GossipStatistics(msgspec.Struct, frozen=True, kw_only=True):
     skips: how often somebody knew more of us than we do, so that our generation had to grow.
     """
 
-    exchanges: int
-    differences: int
-    rumours: int
-    asked: int
-    packets: int
-    streams: int
-    bytes: int
-    applied: int
-    stale: int
-    gaps: int
-    refused: int
-    owners_refused: int
-    revenants: int
-    skips: int
-    owners_count: int
-    forgotten_count: int
-    hot_count: int
+    exchanges: int = 0
+    differences: int = 0
+    rumours: int = 0
+    asked: int = 0
+    packets: int = 0
+    streams: int = 0
+    bytes: int = 0
+    applied: int = 0
+    stale: int = 0
+    gaps: int = 0
+    refused: int = 0
+    owners_refused: int = 0
+    revenants: int = 0
+    skips: int = 0
+    owners_count: int = 0
+    forgotten_count: int = 0
+    hot_count: int = 0

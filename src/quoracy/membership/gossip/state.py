@@ -13,23 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quoracy.errors import InvalidRequest
-from quoracy.membership.gossip import bounds
-from quoracy.membership.gossip.counting import Counters
+from quoracy.errors import InvalidRequest, TooLarge
 from quoracy.membership.gossip.messages import COUNT_MAX, Delta, Digest
-from quoracy.membership.gossip.model import StateChanged
+from quoracy.membership.gossip.model import GossipStatistics, StateChanged
 from quoracy.membership.gossip.replica import Replica
 from quoracy.membership.gossip.rumours import Rumours
 from quoracy.membership.gossip.settings import GossipSettings
 from quoracy.membership.gossip.table import Table
 
-__all__ = ["State"]
+__all__ = ["State", "check_write"]
 
 
 class State:
     """Everyone's replicas with ours among them, and what of it is news.
 
-    >>> state = State("a", generation=1, settings=GossipSettings(), counters=Counters())
+    >>> state = State("a", generation=1, settings=GossipSettings(), counters=GossipStatistics())
     >>> state.write("colour", b"red", now=0.0)
     >>> state.merge(Delta("b", 1, 0, 1, 0, []), now=0.0)
     []
@@ -38,7 +36,7 @@ class State:
     """
 
     def __init__(
-        self, name: str, *, generation: int, settings: GossipSettings, counters: Counters
+        self, name: str, *, generation: int, settings: GossipSettings, counters: GossipStatistics
     ) -> None:
         self.mine = Replica(name, generation=generation)
         self.table = Table(owners_max=settings.owners_max, parts_count=settings.buckets)
@@ -55,7 +53,7 @@ class State:
     def write(self, key: str, value: bytes | None, now: float) -> None:
         """Our next version, unless it would say nothing new."""
         if value is not None:
-            bounds.check_write(self._settings, self.mine, key, value)
+            check_write(self._settings, self.mine, key, value)
         if self.mine.value(key) != value:
             before = self.mine.version
             self.mine.write(key, value, forget_at=now + self._settings.tombstone_s)
@@ -77,7 +75,7 @@ class State:
         if not replica.is_continued_by(delta):
             self._counters.gaps += 1
             return None
-        if not bounds.allows(self._settings, replica, delta):
+        if not _is_within_bounds(self._settings, replica, delta):
             self._counters.refused += 1
             return []
         changes = replica.apply(delta, forget_at=now + self._settings.tombstone_s)
@@ -169,3 +167,43 @@ class State:
         if self._settings.mode.pushes:
             times = self._settings.pushes_max(self.participants_count)
             self.rumours.heat(replica.owner, generation=replica.generation, after=after, times=times)
+
+
+def _is_within_bounds(settings: GossipSettings, replica: Replica, delta: Delta) -> bool:
+    """Whether a replica may become what a delta makes of it."""
+    for entry in delta.entries:
+        if len(entry.key.encode()) > settings.key_bytes_max:
+            return False
+        if len(entry.value or b"") > settings.value_bytes_max:
+            return False
+    count, size = replica.size_after(delta)
+    return count <= settings.entries_max and size <= settings.owner_bytes_max
+
+
+def check_write(settings: GossipSettings, mine: Replica, key: str, value: bytes) -> None:
+    """Raises `InvalidRequest` if we may not write that.
+
+    >>> check_write(GossipSettings(value_bytes_max=3), Replica("a", generation=1), "colour", b"blue")
+    Traceback (most recent call last):
+    ...
+    quoracy.errors.TooLarge: the value of 'colour' is 4; the limit is 3. Send less, or raise ...
+    """
+    if not key:
+        raise InvalidRequest("a key must not be empty: give it a name")
+    key_bytes = len(key.encode())
+    old = mine.value(key)
+    count = mine.live_count + (old is None)
+    size = mine.live_bytes + len(value) + (key_bytes if old is None else -len(old))
+    for what, found, found_max, setting in (
+        (f"the key {key[:40]!r}", key_bytes, settings.key_bytes_max, "key_bytes_max"),
+        (f"the value of {key[:40]!r}", len(value), settings.value_bytes_max, "value_bytes_max"),
+        ("the number of keys", count, settings.entries_max, "entries_max"),
+        ("the size of all keys and values", size, settings.owner_bytes_max, "owner_bytes_max"),
+    ):
+        if found > found_max:
+            raise TooLarge(
+                what,
+                size=found,
+                size_max=found_max,
+                setting=f"{setting} of every participant, or delete keys first",
+            )

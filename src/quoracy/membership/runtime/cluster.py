@@ -37,26 +37,25 @@ from quoracy.membership.model import (
     Message,
     SwimEvent,
 )
-from quoracy.membership.runtime.audible import AudibleSwim
-from quoracy.membership.runtime.control import REPORT_CHANNEL, AgentReport, MemberReport, Reporter
 from quoracy.membership.runtime.endpoint import GOSSIP_CHANNEL, SWIM_CHANNEL, Endpoint
 from quoracy.membership.runtime.events import (
     BUFFER_EVENTS_MAX,
     Changed,
     ClusterEvent,
+    ClusterState,
     EventStream,
     Feed,
+    Health,
     MessageStream,
     Received,
 )
-from quoracy.membership.runtime.health import Health
-from quoracy.membership.runtime.hearing import Hearing
-from quoracy.membership.runtime.joining import Joining
-from quoracy.membership.runtime.state import ClusterState
+from quoracy.membership.runtime.last_heard import Hearing
+from quoracy.membership.runtime.member_view import MemberView, Meta, Views, encode_meta
+from quoracy.membership.runtime.queries import REPORT_CHANNEL, AgentReport, MemberReport, Reporter
+from quoracy.membership.runtime.seeds import SeedJoin
 from quoracy.membership.runtime.traffic import TrafficStatistics
-from quoracy.membership.runtime.views import MemberView, Meta, Views, encode_meta
 from quoracy.membership.settings import SwimSettings
-from quoracy.membership.swim import SwimStatistics
+from quoracy.membership.swim import Swim, SwimStatistics
 
 __all__ = ["Cluster", "ClusterStatistics"]
 
@@ -93,7 +92,7 @@ class Cluster:
         self._endpoint, self._clock, self._settings = endpoint, clock, settings
         self._is_encrypted = is_encrypted
         self._started_at = clock.now()
-        self._swim = AudibleSwim(name, endpoint.address, rng=rng, settings=settings, meta=meta)
+        self._swim = Swim(name, endpoint.address, rng=rng, settings=settings, meta=meta)
         # A member that comes back must be newer than it was: the wall clock of its machine says so.
         generation = max(1, int(clock.wall() * 1_000))
         self._gossip = Gossip(name, generation=generation, rng=rng, settings=gossip_settings)
@@ -103,7 +102,7 @@ class Cluster:
         self._since: dict[str, float] = {}
         self._events: Feed[ClusterEvent] = Feed()
         self._messages: Feed[Received] = Feed()
-        self._joining: Joining | None = None
+        self._joining: SeedJoin | None = None
         self._name_taken: Conflict | None = None
         self.is_impostor = False  # another had our name when we came
         self._is_entering = self._are_peers_stale = False
@@ -288,7 +287,7 @@ class Cluster:
         self._in_background(self._end_with_endpoint())
 
     async def find_others(
-        self, joining: Joining, *, wait: bool, keep_trying: bool, timeout_s: float
+        self, joining: SeedJoin, *, wait: bool, keep_trying: bool, timeout_s: float
     ) -> None:
         """Ask the seeds.  Raises `Unavailable` if none takes us in and that is not left for later."""
         self._joining = joining
@@ -325,7 +324,7 @@ class Cluster:
             if member.name != self._swim.name
         )
 
-    async def _find_later(self, joining: Joining, *, keep_trying: bool, timeout_s: float) -> None:
+    async def _find_later(self, joining: SeedJoin, *, keep_trying: bool, timeout_s: float) -> None:
         try:
             await joining.first_round(timeout_s)
         except Unavailable as error:

@@ -29,9 +29,16 @@ from quoracy.clock import Clock
 from quoracy.errors import InvalidRequest, ProtocolError
 from quoracy.membership.machine import Address
 from quoracy.membership.runtime.addresses import parse_address
-from quoracy.membership.runtime.drops import DropReason
-from quoracy.membership.runtime.envelope import CONTROL_CHANNEL, OVERHEAD_BYTES, Envelope, Kind
-from quoracy.membership.runtime.frames import LENGTH_BYTES, FrameReader, frame
+from quoracy.membership.runtime.envelope import (
+    CONTROL_CHANNEL,
+    LENGTH_BYTES,
+    OVERHEAD_BYTES,
+    DropReason,
+    Envelope,
+    FrameReader,
+    Kind,
+    frame,
+)
 from quoracy.membership.runtime.traffic import Traffic
 
 __all__ = ["Connection", "Outgoing", "StreamSettings"]
@@ -187,7 +194,7 @@ class Connection(asyncio.Protocol):
         if self.is_ended:
             return
         owner = self._owner
-        owner.traffic.stream_bytes_in += len(data)
+        owner.traffic.counts.stream_bytes_in += len(data)
         owner.gathered_bytes += len(data)
         self._reader.feed(data)
         if not self._is_pump_due:
@@ -256,7 +263,7 @@ class Connection(asyncio.Protocol):
         elif self.peer is None:
             self._refuse(DropReason.MALFORMED, "it did not say hello first")
         else:
-            owner.traffic.messages_in += 1
+            owner.traffic.counts.messages_in += 1
             self._taken += 1
             owner.deliver(opened.channel, opened.payload, self.peer)
         return len(opened.payload)
@@ -295,7 +302,7 @@ class Connection(asyncio.Protocol):
             self._written += 1
             self._write(message.channel, message.data)
             message.data = b""
-            self._owner.traffic.messages_out += 1
+            self._owner.traffic.counts.messages_out += 1
 
     def _acknowledge(self) -> None:
         if self._taken and not self.is_ended and not self._is_writing_paused:
@@ -308,7 +315,7 @@ class Connection(asyncio.Protocol):
         sealed = owner.envelope.wrap(
             payload, channel=channel, kind=Kind.STREAM, wall_ms=int(owner.clock.wall() * 1_000)
         )
-        owner.traffic.stream_bytes_out += LENGTH_BYTES + len(sealed)
+        owner.traffic.counts.stream_bytes_out += LENGTH_BYTES + len(sealed)
         self._transport.write(frame(sealed))
 
     @property

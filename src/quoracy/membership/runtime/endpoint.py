@@ -33,17 +33,23 @@ import msgspec
 from quoracy.clock import Clock, SystemClock, Timer
 from quoracy.errors import InvalidRequest, ProtocolError, Unavailable
 from quoracy.membership.machine import Address, Effect, Machine, SendPacket, SendStream, Tell
-from quoracy.membership.runtime.addresses import advertised, join_address, parse_address
-from quoracy.membership.runtime.drops import DropReason
+from quoracy.membership.runtime.addresses import (
+    SocketPair,
+    advertised,
+    bind_pair,
+    join_address,
+    parse_address,
+    system_address,
+)
 from quoracy.membership.runtime.envelope import (
     CHANNELS_COUNT,
     CONTROL_CHANNEL,
+    DropReason,
     Envelope,
     EnvelopeSettings,
     Kind,
 )
 from quoracy.membership.runtime.keyring import KeyRing
-from quoracy.membership.runtime.sockets import SocketPair, bind_pair, system_address
 from quoracy.membership.runtime.streams import Streams, StreamSettings
 from quoracy.membership.runtime.traffic import Traffic, TrafficStatistics
 
@@ -214,8 +220,8 @@ class Endpoint:
             except OSError as error:  # what an earlier packet of ours met on its way
                 traffic.unsent(error, "someone", now=self._clock.now())
                 continue
-            traffic.packets_in += 1
-            traffic.packet_bytes_in += len(data)
+            traffic.counts.packets_in += 1
+            traffic.counts.packet_bytes_in += len(data)
             self._packet_received(data, source)
             if self._stopped.is_set():
                 return
@@ -317,8 +323,8 @@ class Endpoint:
         except InvalidRequest:  # addresses come from other members, so they may be anything
             self._traffic.unsent("not an address of this family", to, now=self._clock.now())
         else:
-            self._traffic.packets_out += 1
-            self._traffic.packet_bytes_out += len(wire)
+            self._traffic.counts.packets_out += 1
+            self._traffic.counts.packet_bytes_out += len(wire)
 
     def _set_timer(self, attached: _Attached) -> None:
         """Only if it is due earlier: a timer that comes too early finds out and is set anew."""

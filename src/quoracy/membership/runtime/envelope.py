@@ -26,28 +26,160 @@ from __future__ import annotations
 
 import enum
 import hashlib
+import math
 import zlib
 from collections.abc import Callable
 
 import msgspec
 
-from quoracy.errors import InvalidRequest, TooLarge
-from quoracy.membership.runtime.drops import DropReason
+from quoracy.errors import InvalidRequest, ProtocolError, TooLarge
 from quoracy.membership.runtime.keyring import NONCE_BYTES, TAG_BYTES, KeyRing
-from quoracy.membership.runtime.replay import ReplayWindow
 
 __all__ = [
     "CHANNELS_COUNT",
     "CONTROL_CHANNEL",
     "DATAGRAM_BYTES_MAX",
     "LABEL_BYTES_MAX",
+    "LENGTH_BYTES",
     "OVERHEAD_BYTES",
     "PROTOCOL_VERSION",
+    "DropReason",
     "Envelope",
     "EnvelopeSettings",
+    "FrameReader",
     "Kind",
     "Opened",
+    "ReplayWindow",
+    "frame",
 ]
+
+
+class DropReason(enum.Enum):
+    """One word for each way to be refused; `statistics().dropped` counts by it."""
+
+    MALFORMED = "malformed"  # not of this protocol, or damaged
+    TOO_BIG = "too big"  # over a limit, or would be once inflated
+    WRONG_VERSION = "wrong version"  # of this protocol, but of a version that is not spoken here
+    WRONG_LABEL = "wrong label"  # of another cluster
+    WRONG_KEY = "wrong key"  # forged, damaged, or sealed with a key that is not on the ring
+    UNENCRYPTED = "unencrypted"  # in the clear, though there is a key ring
+    TOO_OLD = "too old"  # sent too long ago, or too far in the future, by the wall clocks
+    REPLAYED = "replayed"  # seen already
+    UNKNOWN_CHANNEL = "unknown channel"  # no machine is attached there
+    REFUSED = "refused"  # the machine says that it makes no sense
+    RATE = "rate"  # too many connections, or too much that is half received
+    SLOW = "slow"  # a connection that did not say hello, or complete its frame, in time
+
+
+class ReplayWindow:
+    """The nonces of the last minute.
+
+    age_max_s: how far the sender's clock may be from ours, either way; it is the age and the difference
+    of the clocks together.  `math.inf` leaves it to the bound alone.
+
+    >>> window = ReplayWindow(age_max_s=60.0, nonces_max=1_000)
+    >>> window.admit(b"nonce", sent_ms=5_000, now_ms=5_020) is None
+    True
+    >>> window.admit(b"nonce", sent_ms=5_000, now_ms=5_040).value
+    'replayed'
+    >>> window.admit(b"other", sent_ms=5_000, now_ms=65_001).value
+    'too old'
+    """
+
+    __slots__ = ("_age_max_ms", "_count", "_floor_ms", "_nonces_max", "_seconds")
+
+    def __init__(self, *, age_max_s: float, nonces_max: int) -> None:
+        if not age_max_s > 0:
+            raise InvalidRequest(f"age_max_s must be more than 0, not {age_max_s}")
+        if nonces_max < 1:
+            raise InvalidRequest(f"nonces_max must be at least 1, not {nonces_max}")
+        self._age_max_ms = age_max_s * 1_000
+        self._nonces_max = nonces_max
+        self._seconds: dict[int, set[bytes]] = {}  # second of sending -> nonces
+        self._count = 0
+        self._floor_ms = -math.inf
+
+    def __len__(self) -> int:
+        return self._count
+
+    def admit(self, nonce: bytes, *, sent_ms: int, now_ms: int) -> DropReason | None:
+        """None if it is new and of an acceptable age, and remember it; else why it is not."""
+        if sent_ms < self._floor_ms or abs(now_ms - sent_ms) > self._age_max_ms:
+            return DropReason.TOO_OLD
+        second = sent_ms // 1_000
+        nonces = self._seconds.get(second)
+        if nonces is None:
+            self._forget_aged(now_ms)
+            nonces = self._seconds[second] = set()
+        elif nonce in nonces:
+            return DropReason.REPLAYED
+        nonces.add(nonce)
+        self._count += 1
+        if self._count > self._nonces_max:
+            oldest = min(self._seconds)
+            self._count -= len(self._seconds.pop(oldest))
+            self._floor_ms = (oldest + 1) * 1_000
+        return None
+
+    def _forget_aged(self, now_ms: int) -> None:
+        # Once per second of sending, so what it costs does not depend on how much arrives.
+        too_old_ms = now_ms - self._age_max_ms
+        for second in [each for each in self._seconds if (each + 1) * 1_000 <= too_old_ms]:
+            self._count -= len(self._seconds.pop(second))
+
+
+LENGTH_BYTES = 4
+
+
+def frame(data: bytes) -> bytes:
+    """
+    >>> frame(b"abc")
+    b'\\x00\\x00\\x00\\x03abc'
+    """
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+class FrameReader:
+    """Gathers frames.
+
+    frame_bytes_max: of the frames from here on; may be changed at any time.
+
+    >>> reader = FrameReader(100)
+    >>> reader.feed(frame(b"one") + frame(b"two")[:5])
+    >>> reader.next_frame(), reader.next_frame(), len(reader)
+    (b'one', None, 5)
+    """
+
+    __slots__ = ("_gathered", "frame_bytes_max")
+
+    def __init__(self, frame_bytes_max: int) -> None:
+        self.frame_bytes_max = frame_bytes_max
+        self._gathered = bytearray()
+
+    def __len__(self) -> int:
+        """How many bytes wait here."""
+        return len(self._gathered)
+
+    def feed(self, data: bytes) -> None:
+        self._gathered += data
+
+    def next_frame(self) -> bytes | None:
+        """The next one that is complete.  Raises `ProtocolError` if its length is over the limit."""
+        if len(self._gathered) < LENGTH_BYTES:
+            return None
+        size = int.from_bytes(self._gathered[:LENGTH_BYTES], "big")
+        if size > self.frame_bytes_max:
+            raise ProtocolError(
+                f"a frame of {size:,} bytes; at most {self.frame_bytes_max:,} are taken"
+            )
+        end = LENGTH_BYTES + size
+        if len(self._gathered) < end:
+            return None
+        with memoryview(self._gathered) as view:
+            data = bytes(view[LENGTH_BYTES:end])
+        del self._gathered[:end]  # cheap: a bytearray moves its start, not its contents
+        return data
+
 
 PROTOCOL_VERSION = 1
 CHANNELS_COUNT = 8

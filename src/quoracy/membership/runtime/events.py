@@ -19,26 +19,35 @@ from __future__ import annotations
 import abc
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from types import TracebackType
-from typing import Generic, Self, TypeAlias, TypeVar
+from typing import Generic, Self, TypeAlias, TypeVar, assert_never
 from weakref import WeakSet
 
 import msgspec
 
 from quoracy.errors import InvalidRequest
-from quoracy.membership.model import Conflict, MemberChangeKind
-from quoracy.membership.runtime.views import MemberView
+from quoracy.membership.gossip import Gossip, StateChanged
+from quoracy.membership.machine import Effect
+from quoracy.membership.model import Conflict, Member, MemberChangeKind
+from quoracy.membership.runtime.member_view import MemberView
 
 __all__ = [
     "BUFFER_EVENTS_MAX",
     "Changed",
     "ClusterEvent",
+    "ClusterState",
     "EventStream",
     "Feed",
+    "Health",
+    "HealthChange",
     "MessageStream",
     "Received",
     "Snapshot",
+    "StateEvent",
+    "StateMissed",
+    "StateStream",
     "Stream",
 ]
 
@@ -148,7 +157,32 @@ class Stream(abc.ABC, Generic[T]):
         """There is no room for `item`."""
 
 
-class EventStream(Stream[ClusterEvent]):
+class SummingStream(Stream[T]):
+    """A stream in which one item stands for all that was missed when its buffer was full."""
+
+    def put(self, item: T) -> None:
+        if self._missed and not self._has_ended:
+            self._missed += 1  # the summary that is due will say so
+        else:
+            super().put(item)
+
+    def _overflow(self, item: T) -> None:
+        del item
+        self._missed += len(self._waiting) + 1
+        self._waiting.clear()
+
+    def _take(self) -> T | None:
+        if self._missed:
+            missed, self._missed = self._missed, 0
+            return self._summary(missed)
+        return super()._take()
+
+    @abc.abstractmethod
+    def _summary(self, missed: int) -> T:
+        """The item that is read in the place of so many."""
+
+
+class EventStream(SummingStream[ClusterEvent]):
     """The changes of a cluster, in the order in which they became known here.
 
     Use it with `async for`; leave the loop, or the `async with` around it, to stop listening.
@@ -166,22 +200,8 @@ class EventStream(Stream[ClusterEvent]):
         if current_first:
             self._waiting.append(Snapshot(members()))
 
-    def put(self, item: ClusterEvent) -> None:
-        if self._missed and not self._has_ended:
-            self._missed += 1  # whoever reads the snapshot that is due finds it there
-        else:
-            super().put(item)
-
-    def _overflow(self, item: ClusterEvent) -> None:
-        del item
-        self._missed += len(self._waiting) + 1
-        self._waiting.clear()
-
-    def _take(self) -> ClusterEvent | None:
-        if self._missed:
-            missed, self._missed = self._missed, 0
-            return Snapshot(self._members(), missed)
-        return super()._take()
+    def _summary(self, missed: int) -> ClusterEvent:
+        return Snapshot(self._members(), missed)
 
 
 class MessageStream(Stream[Received]):
@@ -226,3 +246,107 @@ class Feed(Generic[T]):
         self._has_ended = True
         for stream in self._streams:
             stream.end()
+
+
+class StateMissed(msgspec.Struct, frozen=True):
+    """So many changes were not delivered because this reader was too slow: read anew what you need."""
+
+    count: int
+
+
+StateEvent: TypeAlias = StateChanged | StateMissed
+
+
+class StateStream(SummingStream[StateEvent]):
+    """The changes of others' keys, in the order in which they became known here."""
+
+    def _summary(self, missed: int) -> StateEvent:
+        return StateMissed(missed)
+
+
+class ClusterState:
+    """The keys of all members.  `cluster.state` of a cluster is one."""
+
+    def __init__(self, gossip: Gossip, call: Callable[[Callable[[float], list[Effect]]], None]) -> None:
+        self._gossip, self._call = gossip, call
+        self._feed: Feed[StateEvent] = Feed()
+
+    async def set(self, key: str, value: bytes) -> None:
+        """Write a key of ours.  Others know it after a while; here it is known at once."""
+        self._call(lambda now: self._gossip.set(key, value, now))
+
+    async def delete(self, key: str) -> None:
+        """Delete a key of ours, if it is there."""
+        self._call(lambda now: self._gossip.delete(key, now))
+
+    def get(self, member: str, key: str) -> bytes | None:
+        """What a member says under a key, as far as it is known here; None for nothing."""
+        return self._gossip.get(member, key)
+
+    def of(self, member: str) -> Mapping[str, bytes]:
+        """All that a member says, as far as it is known here."""
+        return self._gossip.of(member)
+
+    def changes(self, *, buffer_max: int = BUFFER_EVENTS_MAX) -> StateStream:
+        """Every change of another member's keys from now on; what a full buffer costs is told."""
+        stream = StateStream(buffer_max=buffer_max)
+        self._feed.add(stream)
+        return stream
+
+    # -- for the runtime
+
+    def told(self, event: object) -> None:
+        assert isinstance(event, StateChanged)
+        self._feed.put(event)
+
+    def end(self) -> None:
+        self._feed.end()
+
+
+class HealthChange(msgspec.Struct, frozen=True):
+    """A member came (back) to life, or is gone: dead, left, or forgotten."""
+
+    name: str
+    is_alive: bool
+
+
+class Health:
+    """A view of a cluster by name.
+
+    >>> from quoracy.membership.model import Member
+    >>> health = Health({"a": Member("a", "10.0.0.1:7946", 1)}, lambda: EventStream(lambda: ()))
+    >>> health.is_alive("a"), health.is_alive("b")
+    (True, False)
+    """
+
+    def __init__(self, members: Mapping[str, Member], listen: Callable[[], EventStream]) -> None:
+        self._members, self._listen = members, listen
+
+    def is_alive(self, name: str) -> bool:
+        """Whether the member of this name is there; False for one that nobody knows."""
+        member = self._members.get(name)
+        return member is not None and member.is_present
+
+    async def changes(self) -> AsyncGenerator[HealthChange]:
+        """Everyone who is alive first, then every change.  Ends when the cluster is left.
+
+        No change is lost to a slow reader, but a member that went and came back while it was not
+        reading may be told as nothing at all.
+        """
+        alive: set[str] = set()
+        async with aclosing(self._listen()) as events:
+            async for event in events:
+                match event:
+                    case Snapshot(members):
+                        present = {member.name for member in members}
+                    case Changed(_, member):
+                        present = alive | {member.name}
+                        if not member.is_present:
+                            present = alive - {member.name}
+                    case Conflict():
+                        continue
+                    case _:
+                        assert_never(event)
+                for name in sorted(alive ^ present):
+                    yield HealthChange(name, name in present)
+                alive = present

@@ -26,11 +26,9 @@ from collections.abc import Callable
 from quoracy.clock import Clock, Timer
 from quoracy.errors import InvalidRequest
 from quoracy.membership.machine import Address
-from quoracy.membership.runtime.addresses import parse_address
+from quoracy.membership.runtime.addresses import SystemAddress, parse_address, system_address
 from quoracy.membership.runtime.connection import Connection, StreamSettings
-from quoracy.membership.runtime.drops import DropReason
-from quoracy.membership.runtime.envelope import Envelope
-from quoracy.membership.runtime.sockets import SystemAddress, system_address
+from quoracy.membership.runtime.envelope import DropReason, Envelope
 from quoracy.membership.runtime.traffic import Traffic
 
 __all__ = ["StreamSettings", "Streams"]
@@ -129,7 +127,7 @@ class Streams:
             return False
         self._accepted.add(connection)
         self._per_host[connection.host] += 1
-        self.traffic.connections_in += 1
+        self.traffic.counts.connections_in += 1
         self._sweep_later()
         return True
 
@@ -198,7 +196,7 @@ class Streams:
             why = os.strerror(error.errno) if error.errno else str(error)
             connection.end(f"no connection: {why}")
             return
-        self.traffic.connections_out += 1
+        self.traffic.counts.connections_out += 1
 
     # -- time ----------------------------------------------------------------------------------------
 
@@ -229,7 +227,7 @@ class Streams:
 
     def _fail(self, channel: int, to: Address, reason: str) -> None:
         if not self._is_closed:
-            self.traffic.undelivered += 1
+            self.traffic.counts.undelivered += 1
             asyncio.get_running_loop().call_soon(self._failed_now, channel, to, reason)
 
     def _failed_now(self, channel: int, to: Address, reason: str) -> None:

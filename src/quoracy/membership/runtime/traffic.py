@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from quoracy.membership.machine import Address
-from quoracy.membership.runtime.drops import DropReason
+from quoracy.membership.runtime.envelope import DropReason
 
 __all__ = ["Traffic", "TrafficStatistics"]
 
@@ -21,7 +21,7 @@ _LOG_EVERY_S = 10.0
 # lines of our log otherwise.
 
 
-class TrafficStatistics(msgspec.Struct, frozen=True, kw_only=True):
+class TrafficStatistics(msgspec.Struct, kw_only=True):
     """What one endpoint has seen since it was opened.
 
     packets_in, packet_bytes_in: everything that the socket gave us, also what was dropped afterwards.
@@ -60,9 +60,7 @@ class Traffic:
     """
 
     def __init__(self) -> None:
-        self.packets_in = self.packets_out = self.packet_bytes_in = self.packet_bytes_out = 0
-        self.messages_in = self.messages_out = self.stream_bytes_in = self.stream_bytes_out = 0
-        self.connections_in = self.connections_out = self.undelivered = 0
+        self.counts = TrafficStatistics()
         self._dropped: Counter[DropReason] = Counter()
         self._unsent: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
@@ -81,18 +79,8 @@ class Traffic:
             _log.warning("could not send a packet to %a: %s (%d so far)", to, error, count)
 
     def statistics(self) -> TrafficStatistics:
-        return TrafficStatistics(
-            packets_in=self.packets_in,
-            packets_out=self.packets_out,
-            packet_bytes_in=self.packet_bytes_in,
-            packet_bytes_out=self.packet_bytes_out,
-            messages_in=self.messages_in,
-            messages_out=self.messages_out,
-            stream_bytes_in=self.stream_bytes_in,
-            stream_bytes_out=self.stream_bytes_out,
-            connections_in=self.connections_in,
-            connections_out=self.connections_out,
-            undelivered=self.undelivered,
+        return msgspec.structs.replace(
+            self.counts,
             dropped={
                 reason.value: count
                 for reason, count in sorted(self._dropped.items(), key=lambda item: item[0].value)

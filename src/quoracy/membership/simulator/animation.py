@@ -55,7 +55,7 @@ def animation(story: Story, *, lasts_s: float | None = None) -> str:
     By default it lasts a third of the run, but between 8 and 40 seconds.
 
     >>> from quoracy.membership.simulator.story import tell
-    >>> from quoracy.membership.simulator.swim_world import swim_cluster
+    >>> from quoracy.membership.simulator.swim_cluster import swim_cluster
     >>> cluster = swim_cluster(3, seed=1)
     >>> cluster.world.crash("m1", at=2.0)
     >>> cluster.run(until=20.0)

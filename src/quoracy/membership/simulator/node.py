@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from quoracy.membership.machine import Address, Effect, Machine, SendPacket, SendStream
-from quoracy.membership.simulator.counters import Counters
+from quoracy.membership.simulator.network import Counters
 
 __all__ = ["Counters", "Factory", "Node", "Then"]
 

@@ -70,7 +70,7 @@ def picture(story: Story) -> str:
     """The picture as SVG: a document of its own, without script or anything to fetch.
 
     >>> from quoracy.membership.simulator.story import tell
-    >>> from quoracy.membership.simulator.swim_world import swim_cluster
+    >>> from quoracy.membership.simulator.swim_cluster import swim_cluster
     >>> cluster = swim_cluster(3, seed=1)
     >>> cluster.run(until=5.0)
     >>> picture(tell(cluster)).startswith('<svg xmlns="http://www.w3.org/2000/svg"')

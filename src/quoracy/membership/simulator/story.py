@@ -28,7 +28,7 @@ from quoracy.membership.simulator.faults import (
     Stall,
     describe,
 )
-from quoracy.membership.simulator.swim_world import Change, FaultSeen, Life, SwimCluster
+from quoracy.membership.simulator.swim_cluster import Change, FaultSeen, Life, SwimCluster
 
 __all__ = ["Detection", "Level", "Moment", "MomentKind", "Story", "Summary", "duration", "tell"]
 
@@ -111,7 +111,7 @@ class Story(msgspec.Struct, frozen=True):
 def tell(cluster: SwimCluster) -> Story:
     """Tell what happened so far.
 
-    >>> from quoracy.membership.simulator.swim_world import swim_cluster
+    >>> from quoracy.membership.simulator.swim_cluster import swim_cluster
     >>> cluster = swim_cluster(8, seed=3)
     >>> cluster.world.crash("m5", at=2.0)
     >>> cluster.run(until=40.0)

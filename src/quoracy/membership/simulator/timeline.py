@@ -38,7 +38,7 @@ def lines(story: Story, *, lines_max: int = 200) -> list[Line]:
     """What happened, oldest first; beyond `lines_max` the middle is left out.
 
     >>> from quoracy.membership.simulator.story import tell
-    >>> from quoracy.membership.simulator.swim_world import swim_cluster
+    >>> from quoracy.membership.simulator.swim_cluster import swim_cluster
     >>> cluster = swim_cluster(8, seed=3)
     >>> cluster.world.partition(["m0"], at=2.0, until=3.0)
     >>> cluster.run(until=3.5)

@@ -1,9 +1,9 @@
 """The SWIM machine: takes what arrives apart, keeps time, and leaves the decisions to its parts.
 
-    beliefs       who is alive, suspected, dead or gone, by whose word
+    states       who is alive, suspected, dead or gone, by whose word
     prober        pings, indirect pings, accusations
-    reconciler    joining, comparing whole tables, calling the dead
-    packing       packets with as much news as fits
+    push_pull    joining, comparing whole tables, calling the dead
+    packets       packets with as much news as fits
 
 Invariants
     * A packet or message is decoded whole before any of it counts.
@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quoracy.errors import InvalidRequest
 from quoracy.membership.machine import Address, Effect
-from quoracy.membership.model import Member, Message
+from quoracy.membership.model import Member, Message, SwimStatistics
 from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX, SwimSettings
-from quoracy.membership.swim.beliefs import Beliefs
+from quoracy.membership.swim.member_states import MemberStates
+from quoracy.membership.swim.member_table import MemberTable
 from quoracy.membership.swim.messages import (
     ADDRESS_CHARS_MAX,
     Ack,
@@ -43,12 +44,10 @@ from quoracy.membership.swim.messages import (
     decode_stream,
     encode,
 )
-from quoracy.membership.swim.outbox import Outbox
-from quoracy.membership.swim.packing import HEAD_BYTES, Packing
-from quoracy.membership.swim.probing import Prober
-from quoracy.membership.swim.reconciling import Reconciler
-from quoracy.membership.swim.statistics import SwimStatistics
-from quoracy.membership.swim.table import MemberTable
+from quoracy.membership.swim.packets import HEAD_BYTES, Packets
+from quoracy.membership.swim.probe import Prober
+from quoracy.membership.swim.push_pull import PushPull
+from quoracy.membership.swim.send_queue import Outbox
 
 __all__ = ["Swim", "SwimStatistics"]
 
@@ -60,6 +59,8 @@ class Swim:
     """One member of a cluster, without a network.
 
     members: who is known from the start; a `MemberTable` is copied, which is quick.
+    on_packet: called with the source of each packet that made sense.
+    on_left: called once, when the goodbye has gone out.
 
     >>> a, b = (Swim(name, f"{name}:1", rng=random.Random(name)) for name in "ab")
     >>> _ = a.start(0.0), b.start(0.0)
@@ -69,6 +70,9 @@ class Swim:
     >>> sorted(a.members), sorted(b.members)
     (['a', 'b'], ['a', 'b'])
     """
+
+    on_packet: Callable[[Address, float], None] | None = None
+    on_left: Callable[[], None] | None = None
 
     def __init__(
         self,
@@ -88,10 +92,10 @@ class Swim:
         self.next_due = math.inf
         self._settings, self._rng = settings, rng
         self._out = Outbox()
-        self._beliefs = Beliefs(Member(name, address, 1, meta=meta), settings, self._out, members)
-        self._packing = Packing(self._beliefs, settings, self._out)
-        self._prober = Prober(self._beliefs, settings, rng, self._out, self._packing)
-        self._reconciler = Reconciler(self._beliefs, settings, rng, self._out)
+        self._states = MemberStates(Member(name, address, 1, meta=meta), settings, self._out, members)
+        self._packets = Packets(self._states, settings, self._out)
+        self._prober = Prober(self._states, settings, rng, self._out, self._packets)
+        self._push_pull = PushPull(self._states, settings, rng, self._out)
         self._gossiped_at = -math.inf
         self._shouts_heard: dict[tuple[str, int], None] = {}  # oldest first
         self._shout_number = rng.getrandbits(40)  # a restart does not repeat its numbers
@@ -101,53 +105,53 @@ class Swim:
 
     @property
     def me(self) -> Member:
-        return self._beliefs.me
+        return self._states.me
 
     @property
     def incarnation(self) -> int:
-        return self._beliefs.me.incarnation
+        return self._states.me.incarnation
 
     @property
     def members(self) -> Mapping[str, Member]:
         """Everyone known, ourselves, the dead and those who left among them; a live view."""
-        return self._beliefs.table.members
+        return self._states.table.members
 
     @property
     def present_count(self) -> int:
         """How many are alive or suspected, with ourselves."""
-        return self._beliefs.table.present_count
+        return self._states.table.present_count
 
     @property
     def health(self) -> int:
         """How much we doubt ourselves: 0 is well, `health_max` is very ill."""
-        return self._beliefs.health.score
+        return self._states.health.score
 
     @property
     def has_left(self) -> bool:
         """After `leave`: the goodbye went out as often as planned, or there is nobody to hear it."""
-        if not self._beliefs.is_leaving:
+        if not self._states.is_leaving:
             return False
-        return self.name not in self._beliefs.news or not self._beliefs.others_count
+        return self.name not in self._states.news or not self._states.others_count
 
     def rtt_s(self, name: str) -> float | None:
         """How long a direct answer takes, smoothed; None before the first."""
         return self._prober.rtt_s(name)
 
     def statistics(self) -> SwimStatistics:
-        beliefs, prober = self._beliefs, self._prober
+        states, prober = self._states, self._prober
         return SwimStatistics(
             probes=prober.probes_count,
             probes_failed=prober.failed_count,
             streams_only=prober.streams_only_count,
-            suspicions=beliefs.suspicions_count,
-            refutations=beliefs.refutations_count,
-            deaths=beliefs.deaths_count,
-            differences=self._reconciler.differences_count,
+            suspicions=states.suspicions_count,
+            refutations=states.refutations_count,
+            deaths=states.deaths_count,
+            differences=self._push_pull.differences_count,
             pauses=self._pauses_count,
-            turned_away=beliefs.turned_away_count,
-            news_dropped=beliefs.news.dropped_count + self._packing.shouts.dropped_count,
-            news_waiting=len(beliefs.news) + len(self._packing.shouts),
-            health=beliefs.health.score,
+            turned_away=states.turned_away_count,
+            news_dropped=states.news.dropped_count + self._packets.shouts.dropped_count,
+            news_waiting=len(states.news) + len(self._packets.shouts),
+            health=states.health.score,
         )
 
     # -- what the owner wants ------------------------------------------------------------------------
@@ -155,24 +159,24 @@ class Swim:
     def start(self, now: float) -> list[Effect]:
         """Begin to probe; nobody is told of us before `join`, or before they hear from us."""
         self._prober.start(now)
-        self._reconciler.start(now)
+        self._push_pull.start(now)
         return self._done(now)
 
     def join(self, seeds: Sequence[Address], now: float) -> list[Effect]:
         """Exchange all that is known with these; each that answers is told as `JoinAnswered`."""
         self._check_present()
-        self._beliefs.say_alive()
+        self._states.say_alive()
         for seed in seeds:
             if seed != self.address:
-                self._reconciler.join(seed)
+                self._push_pull.join(seed)
         return self._done(now)
 
     def leave(self, now: float) -> list[Effect]:
         """Say goodbye.  Keep the machine going until `has_left`, so that the word gets out."""
-        if not self._beliefs.is_leaving:
-            self._beliefs.say_goodbye()
+        if not self._states.is_leaving:
+            self._states.say_goodbye()
             self._prober.stop()
-            self._reconciler.stop()
+            self._push_pull.stop()
         return self._done(now)
 
     def update_meta(self, meta: bytes, now: float) -> list[Effect]:
@@ -180,7 +184,7 @@ class Swim:
         _check_meta(meta)
         self._check_present()
         if meta != self.me.meta:
-            self._beliefs.say_changed(meta)
+            self._states.say_changed(meta)
         return self._done(now)
 
     def send(self, name: str, payload: bytes, now: float) -> list[Effect]:
@@ -190,7 +194,7 @@ class Swim:
             raise InvalidRequest(f"there is no member {name!r} to send to; see who is in `members`")
         data = encode(Direct(self.name, payload))
         if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:
-            self._packing.send(member.address, [data])
+            self._packets.send(member.address, [data])
         else:
             self._out.stream(member.address, data)
         return self._done(now)
@@ -207,7 +211,7 @@ class Swim:
             )
         self._shout_number = shout.number
         self._remember(shout)
-        self._packing.shouts.put(f"{shout.origin}:{shout.number}", data)
+        self._packets.shouts.put(f"{shout.origin}:{shout.number}", data)
         return self._done(now)
 
     # -- what happens --------------------------------------------------------------------------------
@@ -217,15 +221,15 @@ class Swim:
         if late_s > self._settings.probe_timeout_s and self._settings.minds_pauses:
             # We were stopped, or starved: answers may be waiting, and nobody's silence was theirs.
             self._pauses_count += 1
-            self._beliefs.health.note(+1)
+            self._states.health.note(+1)
             # Whatever waits to be read is read before anyone's time is over.
             read_by = now + self._settings.probe_timeout_s
-            self._beliefs.postpone(late_s, read_by)
+            self._states.postpone(late_s, read_by)
             self._prober.postpone(late_s, read_by)
-        self._beliefs.expire(now)
+        self._states.expire(now)
         self._prober.tick(now)
-        self._reconciler.tick(now)
-        if self._packing.has_news and self._gossip_due <= now:
+        self._push_pull.tick(now)
+        if self._packets.has_news and self._gossip_due <= now:
             self._gossip(now)
         self.next_due = now  # all that was overdue is done
         return self._done(now)
@@ -235,14 +239,14 @@ class Swim:
             # News first, of which a packet can have a hundred pieces, and by its very type: the classes
             # of messages have a metaclass, and whether another is an instance of one takes long to ask.
             if type(message) is Alive:
-                self._beliefs.hear_alive(message, now)
+                self._states.hear_alive(message, now)
                 continue
             if type(message) is Suspect:
-                self._beliefs.hear_suspect(message, now)
+                self._states.hear_suspect(message, now)
                 continue
             match message:
                 case Dead():
-                    self._beliefs.hear_dead(message, now)
+                    self._states.hear_dead(message, now)
                 case Ping():
                     self._prober.hear_ping(message, sender)
                 case Ack():
@@ -255,6 +259,8 @@ class Swim:
                     self._out.tell(Message(message.sender, message.payload, is_broadcast=False))
                 case Shout():
                     self._hear_shout(message)
+        if self.on_packet is not None:
+            self.on_packet(sender, now)
         return self._done(now)
 
     def receive_stream(self, data: bytes, sender: Address, now: float) -> list[Effect]:
@@ -268,15 +274,15 @@ class Swim:
             case Direct():
                 self._out.tell(Message(message.sender, message.payload, is_broadcast=False))
             case Join():
-                self._reconciler.hear_join(message, sender, now)
+                self._push_pull.hear_join(message, sender, now)
             case Welcome():
-                self._reconciler.hear_welcome(message, sender, now)
+                self._push_pull.hear_welcome(message, sender, now)
             case SyncRoot():
-                self._reconciler.hear_root(message, sender)
+                self._push_pull.hear_root(message, sender)
             case SyncBuckets():
-                self._reconciler.hear_buckets(message, sender)
+                self._push_pull.hear_buckets(message, sender)
             case SyncRecords():
-                self._reconciler.hear_records(message, sender, now)
+                self._push_pull.hear_records(message, sender, now)
         return self._done(now)
 
     def unreachable(self, to: Address, now: float) -> list[Effect]:
@@ -291,15 +297,15 @@ class Swim:
 
     def _gossip(self, now: float) -> None:
         self._gossiped_at = now
-        beliefs, rng, fanout = self._beliefs, self._rng, self._settings.gossip_fanout
-        for member in beliefs.table.some(fanout, rng, lambda _: True):
-            if not self._packing.send_news(member.address):
+        states, rng, fanout = self._states, self._rng, self._settings.gossip_fanout
+        for member in states.table.some(fanout, rng, lambda _: True):
+            if not self._packets.send_news(member.address):
                 break
-        dead = beliefs.recently_dead(now)
+        dead = states.recently_dead(now)
         # Each as often as any other, but only of itself, so that it can object: news that went to the
         # dead would be missed by the living, in small clusters by all of them.
-        if dead and rng.random() < fanout * len(dead) / (len(dead) + beliefs.others_count):
-            self._packing.send_accusation(rng.choice(dead))
+        if dead and rng.random() < fanout * len(dead) / (len(dead) + states.others_count):
+            self._packets.send_accusation(rng.choice(dead))
 
     def _hear_shout(self, shout: Shout) -> None:
         if shout.origin == self.name or (shout.origin, shout.number) in self._shouts_heard:
@@ -307,7 +313,7 @@ class Swim:
         self._remember(shout)
         data = encode(shout)
         if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:  # else it would wait for ever
-            self._packing.shouts.put(f"{shout.origin}:{shout.number}", data)
+            self._packets.shouts.put(f"{shout.origin}:{shout.number}", data)
         self._out.tell(Message(shout.origin, shout.payload, is_broadcast=True))
 
     def _remember(self, shout: Shout) -> None:
@@ -316,25 +322,28 @@ class Swim:
             del self._shouts_heard[next(iter(self._shouts_heard))]
 
     def _check_present(self) -> None:
-        if self._beliefs.is_leaving:
+        if self._states.is_leaving:
             raise InvalidRequest(f"{self.name} has left; join again with a new member")
 
     def _done(self, now: float) -> list[Effect]:
         """What is to be done, now that all is decided, and when to come again."""
-        beliefs = self._beliefs
+        states = self._states
         due = self._prober.due
-        if (sync := self._reconciler.due) < due:
+        if (sync := self._push_pull.due) < due:
             due = sync
-        if (suspicion := beliefs.suspicion_due) is not None and suspicion < due:
+        if (suspicion := states.suspicion_due) is not None and suspicion < due:
             due = suspicion
-        if (forget := beliefs.forget_due) is not None and forget < due:
+        if (forget := states.forget_due) is not None and forget < due:
             due = forget
-        if self._packing.has_news and beliefs.others_count:
+        if self._packets.has_news and states.others_count:
             due = min(due, max(self._gossip_due, now))
         # A confirmation can move a deadline into the past: then it is due now, and we are not late.
         # What was overdue before stays so, or a pause after which packets are read first would go
         # unnoticed.
         self.next_due = max(due, min(self.next_due, now))
+        if self.on_left is not None and self.has_left:
+            on_left, self.on_left = self.on_left, None
+            on_left()
         return self._out.take()
 
 

@@ -15,8 +15,7 @@ from typing import Annotated, TypeAlias
 
 import msgspec
 
-from quoracy.errors import ProtocolError
-from quoracy.membership.decoding import UNREADABLE
+from quoracy.membership.codec import decode
 from quoracy.membership.machine import Address
 from quoracy.membership.model import Member, MemberState
 from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX
@@ -197,17 +196,11 @@ def compose(pieces: list[bytes]) -> bytes:
 
 
 def decode_packet(data: bytes) -> list[PacketMessage]:
-    try:
-        return _packet_decoder.decode(data)
-    except UNREADABLE as error:
-        raise ProtocolError(f"not a packet of this protocol: {error}") from error
+    return decode(_packet_decoder, data, "not a packet of this protocol")
 
 
 def decode_stream(data: bytes) -> StreamMessage:
-    try:
-        return _stream_decoder.decode(data)
-    except UNREADABLE as error:
-        raise ProtocolError(f"not a stream message of this protocol: {error}") from error
+    return decode(_stream_decoder, data, "not a stream message of this protocol")
 
 
 def record_of(member: Member) -> Record:

@@ -1,0 +1,200 @@
+"""What a running member says of itself and of the others to whoever asks: the `quoracy members` seam.
+
+A question and its answer are msgpack, versioned by their tags, on a channel of the member's own port.
+Both sides are machines, like everything else that talks.  Who asks need not be a member; it needs the
+key, if there is one.
+
+Invariants
+    * AgentQuery changes nothing.
+    * A report is made at most once in `REPORT_AGE_S`, however many ask: meanwhile all get the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+
+import msgspec
+
+from quoracy.errors import ProtocolError, Unavailable
+from quoracy.membership.codec import decode
+from quoracy.membership.machine import Address, Effect, SendStream, Tell
+from quoracy.membership.runtime.addresses import join_address, parse_address, resolve, source_towards
+from quoracy.membership.runtime.endpoint import open_endpoint
+from quoracy.membership.runtime.keyring import KeyRing
+
+__all__ = [
+    "REPORT_AGE_S",
+    "REPORT_CHANNEL",
+    "AgentQuery",
+    "AgentReport",
+    "Asker",
+    "MemberReport",
+    "Reporter",
+]
+
+REPORT_CHANNEL = 6
+REPORT_AGE_S = 0.1
+
+
+class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One member, as the member that was asked sees it.
+
+    state: alive, suspect, dead or left.  since_s: for how long it has been that.
+    heard_s: how long ago it was heard from directly; phi: how surprising that silence is (0 is not at
+    all, 8 is one in a hundred million); rtt_s: how long its answers take.  None: not known, as of
+    itself.
+    """
+
+    name: str
+    address: Address
+    state: str
+    incarnation: int
+    since_s: float | None = None
+    heard_s: float | None = None
+    phi: float | None = None
+    rtt_s: float | None = None
+    meta: dict[str, str] = {}
+    meta_bytes: bytes = b""
+
+
+class AgentReport(msgspec.Struct, frozen=True, kw_only=True, tag="report/1"):
+    """Everything a member has to tell.
+
+    name, address: its own.  health: how much it doubts itself; 0 is well.  uptime_s: since it began.
+    is_encrypted: whether there is a key.  protocol, traffic, dropped: counters by name since it began.
+    """
+
+    name: str
+    address: Address
+    uptime_s: float
+    health: int
+    health_max: int
+    is_encrypted: bool
+    members: list[MemberReport]
+    protocol: dict[str, int]
+    traffic: dict[str, int]
+    dropped: dict[str, int]
+
+
+class _ReportWanted(msgspec.Struct, frozen=True, tag="report?/1"):
+    """How is everybody?"""
+
+
+_questions = msgspec.msgpack.Decoder(_ReportWanted)
+_reports = msgspec.msgpack.Decoder(AgentReport)
+
+
+class Reporter:
+    """Answers everyone who asks."""
+
+    def __init__(self, report: Callable[[], AgentReport]) -> None:
+        self.next_due = math.inf
+        self._report = report
+        self._encoded = b""
+        self._made_at = -math.inf
+
+    def start(self, now: float) -> list[Effect]:  # noqa: ARG002 (as Machine has it)
+        return []
+
+    def tick(self, now: float) -> list[Effect]:  # noqa: ARG002
+        return []
+
+    def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:  # noqa: ARG002
+        raise ProtocolError("reports are asked for on streams")
+
+    def receive_stream(self, data: bytes, sender: Address, now: float) -> list[Effect]:
+        decode(_questions, data, "not a question that a member answers")
+        if now - self._made_at >= REPORT_AGE_S:
+            self._encoded, self._made_at = msgspec.msgpack.encode(self._report()), now
+        return [SendStream(sender, self._encoded)]
+
+    def unreachable(self, to: Address, now: float) -> list[Effect]:  # noqa: ARG002
+        return []  # whoever asked is gone
+
+
+class Asker:
+    """Asks one member, once, and tells its `AgentReport`."""
+
+    def __init__(self, agent: Address) -> None:
+        self.next_due = math.inf
+        self._agent = agent
+
+    def start(self, now: float) -> list[Effect]:  # noqa: ARG002
+        return [SendStream(self._agent, msgspec.msgpack.encode(_ReportWanted()))]
+
+    def tick(self, now: float) -> list[Effect]:  # noqa: ARG002
+        return []
+
+    def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:  # noqa: ARG002
+        raise ProtocolError("reports come on streams")
+
+    def receive_stream(self, data: bytes, sender: Address, now: float) -> list[Effect]:  # noqa: ARG002
+        return [Tell(decode(_reports, data, "not a report that this version understands"))]
+
+    def unreachable(self, to: Address, now: float) -> list[Effect]:  # noqa: ARG002
+        return []  # whoever runs this machine is told as well
+
+
+class AgentQuery:
+    """Asks one member, as often as you like.
+
+    agent: HOST or HOST:PORT of a member.  keyring, label: those of its cluster.
+    """
+
+    def __init__(
+        self,
+        agent: str,
+        *,
+        keyring: KeyRing | None = None,
+        label: str = "",
+        timeout_s: float = 5.0,
+    ) -> None:
+        self._agent, self._timeout_s = agent, timeout_s
+        self._keyring, self._label = keyring, label
+
+    async def ask(self) -> AgentReport:
+        """What the member has to tell.
+
+        Raises `Unavailable` if it is not there or does not let us in, `TimeoutError` if it is silent.
+        """
+        reasons = []
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                for address in await resolve(self._agent):  # a name may stand for several
+                    try:
+                        return await self._ask_at(address)
+                    except Unavailable as error:
+                        reasons.append(str(error))
+        except TimeoutError as error:
+            raise TimeoutError(
+                f"no answer from {self._agent} within {self._timeout_s:g} s. "
+                "Is it overloaded, or is something in between?"
+            ) from error
+        raise Unavailable(
+            f"no member answers at {self._agent} ({', '.join(dict.fromkeys(reasons))}). "
+            "Is an agent running there, with the same key and the same label?"
+        )
+
+    async def _ask_at(self, address: Address) -> AgentReport:
+        answered: asyncio.Future[AgentReport] = asyncio.get_running_loop().create_future()
+
+        def answer(event: object) -> None:
+            assert isinstance(event, AgentReport)
+            if not answered.done():
+                answered.set_result(event)
+
+        def fail(to: Address, reason: str) -> None:
+            if not answered.done():
+                answered.set_exception(Unavailable(f"{to}: {reason}"))
+
+        source = source_towards(parse_address(address)[0])
+        if source is None:
+            raise Unavailable(f"{address}: there is no way there from this machine")
+        # The answer comes on our own connection, if we say truly where we are: see streams.py.
+        async with open_endpoint(
+            join_address(source, 0), keyring=self._keyring, label=self._label
+        ) as endpoint:
+            endpoint.attach(REPORT_CHANNEL, Asker(address), answer, on_unreachable=fail)
+            return await answered
