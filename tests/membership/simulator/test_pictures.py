@@ -21,7 +21,7 @@ from quoracy.membership.simulator import (
     swim_cluster,
 )
 from quoracy.membership.simulator.animation import animation
-from quoracy.membership.simulator.palette import COLOURS, MEMBERS_MAX, shown
+from quoracy.membership.simulator.drawing import COLOURS, MEMBERS_MAX, shown
 from quoracy.membership.simulator.picture import picture
 from quoracy.membership.simulator.story import Level, Story, tell
 

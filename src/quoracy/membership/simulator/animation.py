@@ -11,41 +11,37 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from quoracy.membership.simulator.faults import (
-    Crash,
-    Heal,
-    Join,
-    Leave,
-    Partition,
-    Restart,
-    Slow,
-    Stall,
-)
-from quoracy.membership.simulator.palette import (
+from quoracy.membership.simulator.drawing import (
     COLOURS,
-    FONT,
     INK,
-    LEGEND,
+    TRUTH,
+    Span,
+    cut_spans,
+    document,
     element,
+    legend,
     safe,
+    shortened,
     shown,
+    sign,
+    spans_of,
     text,
     title_of,
 )
-from quoracy.membership.simulator.story import Level, MomentKind, Story
+from quoracy.membership.simulator.faults import Partition
+from quoracy.membership.simulator.story import MomentKind, Story
 from quoracy.membership.simulator.timeline import lines
 
 __all__ = ["animation"]
 
 _SIZE = 900.0
-_CENTRE = (_SIZE / 2, 462.0)
+_X, _Y = _SIZE / 2, 462.0
 _RADIUS = 330.0
 _LABELS_MAX = 64  # more names than this around the circle would touch
 _ONE_RING_MAX = 90  # beyond it every second member is on a ring of its own
 _RINGS_APART = 22.0
 _CLOCK_STEPS = 120
 _CAPTION_CHARS = 44
-_TRUE = "#0b3d91"
 _SIDES = ("#0072b2", "#009e73", "#cc79a7", "#e69f00")
 
 
@@ -62,67 +58,44 @@ def animation(story: Story, *, lasts_s: float | None = None) -> str:
     >>> "<animate " in animation(tell(cluster))
     True
     """
-    played = lasts_s or min(40.0, max(8.0, story.seconds / 3))
-    clock = _Clock(max(story.seconds, 1e-9), played)
+    clock = _Clock(story.seconds, lasts_s or min(40.0, max(8.0, story.seconds / 3)))
     names = shown(story)
+    signs = ((lambda x, y: sign("cross", x, y, 5.0), "down"), (_ring, "stopped or slow"))
     parts = [
-        element("rect", width=_SIZE, height=_SIZE + 60, fill="#ffffff"),
-        text(title_of(story), _SIZE / 2, 34, font_size=20, font_weight="600", text_anchor="middle"),
+        text(title_of(story), _X, 34, font_size=20, font_weight="600", text_anchor="middle"),
         *_sides(story, names, clock),
         *_members(story, names, clock),
         *_middle(story, clock),
         *_bar(story, clock),
-        *_legend(),
+        *legend(_SIZE + 22, signs),
     ]
-    return element(
-        "svg",
-        "\n" + "\n".join(parts) + "\n",
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {_SIZE:g} {_SIZE + 60:g}",
-        width=_SIZE,
-        height=_SIZE + 60,
-        font_family=FONT,
-        font_size=13,
-        fill=INK,
-        role="img",
-    )
+    return document(_SIZE, _SIZE + 60, parts)
 
 
 class _Clock:
     """Turns times of the run into times of the animation."""
 
     def __init__(self, seconds: float, lasts_s: float) -> None:
-        self._seconds, self._lasts_s = seconds, lasts_s
+        self._seconds = max(seconds, 1e-9)
+        self._loop: dict[str, str | float] = {"dur": f"{lasts_s:g}s", "repeatCount": "indefinite"}
 
     def animate(self, attribute: str, values: Sequence[tuple[float, str]]) -> str:
         """An attribute that jumps to each value at its time; the first time must be 0."""
         if len(values) < 2:
             return ""
         # Two at one time, after rounding: only the last is seen, and times must grow.
-        kept: dict[str, str] = {}
-        for time, value in values:
-            kept[f"{min(time / self._seconds, 1.0):.5f}"] = value
+        kept = {f"{min(time / self._seconds, 1.0):.5f}": value for time, value in values}
+        times = ";".join(key.rstrip("0").rstrip(".") or "0" for key in kept)
         return element(
-            "animate",
-            attributeName=attribute,
-            calcMode="discrete",
-            keyTimes=";".join(key.rstrip("0").rstrip(".") or "0" for key in kept),
-            values=";".join(kept.values()),
-            dur=f"{self._lasts_s:g}s",
-            repeatCount="indefinite",
-        )
+            "animate", attributeName=attribute, calcMode="discrete", keyTimes=times,
+            values=";".join(kept.values()), **self._loop,
+        )  # fmt: skip
 
     def glide(self, attribute: str, start: float, end: float) -> str:
         """An attribute that goes evenly from one value to another."""
-        return element(
-            "animate",
-            attributeName=attribute,
-            values=f"{start:g};{end:g}",
-            dur=f"{self._lasts_s:g}s",
-            repeatCount="indefinite",
-        )
+        return element("animate", attributeName=attribute, values=f"{start:g};{end:g}", **self._loop)
 
-    def during(self, spans: Iterable[tuple[float, float]]) -> str:
+    def during(self, spans: Iterable[Span]) -> str:
         """Seen during these spans only, which do not overlap."""
         values = [(0.0, "hidden")]
         for start, end in sorted(spans):
@@ -130,153 +103,89 @@ class _Clock:
         return self.animate("visibility", values)
 
 
-def _place(index: int, count: int, radius: float) -> tuple[float, float]:
-    angle = 2 * math.pi * index / count - math.pi / 2
-    return _CENTRE[0] + radius * math.cos(angle), _CENTRE[1] + radius * math.sin(angle)
+def _place(position: float, count: int, radius: float) -> tuple[float, float]:
+    angle = 2 * math.pi * position / count - math.pi / 2
+    return _X + radius * math.cos(angle), _Y + radius * math.sin(angle)
+
+
+def _ring(x: float, y: float, radius: float = 6.0, animation: str = "") -> str:
+    seen = "hidden" if animation else "visible"
+    return element(
+        "circle", animation, cx=x, cy=y, r=radius, fill="none", stroke=TRUTH, stroke_width=2.5,
+        visibility=seen,
+    )  # fmt: skip
 
 
 def _members(story: Story, names: Sequence[str], clock: _Clock) -> Iterator[str]:
     count = len(names)
     rings = 1 if count <= _ONE_RING_MAX else 2
-    size = max(3.2, min(20.0, 0.4 * 2 * math.pi * _RADIUS * rings / count, 9.0 if rings > 1 else 20.0))
-    troubles = _troubles(story)
+    size = max(3.2, min(20.0 if rings == 1 else 9.0, 0.8 * math.pi * _RADIUS * rings / count))
+    spans = spans_of(story)
     labelled: list[int] = []
     for index, name in enumerate(names):
-        inwards = _RINGS_APART if rings > 1 and index % 2 else 0.0
-        x, y = _place(index, count, _RADIUS - inwards)
+        x, y = _place(index, count, _RADIUS - _RINGS_APART * (index % rings))
         line = story.levels[name]
-        colours = clock.animate("fill", [(time, COLOURS[level]) for time, level in line])
+        inside = clock.animate("fill", [(time, COLOURS[level]) for time, level in line])
+        inside += element("title", safe(name))
         yield element(
-            "circle", colours + element("title", safe(name)), cx=x, cy=y, r=size,
-            fill=COLOURS[line[0][1]], stroke="#7f93a6", stroke_width=0.8,
+            "circle", inside, cx=x, cy=y, r=size, fill=COLOURS[line[0][1]], stroke="#7f93a6",
+            stroke_width=0.8,
         )  # fmt: skip
-        down, ill = troubles.get(name, ((), ()))
+        down, ill = spans[name]
         if ill:
-            yield element(
-                "circle", clock.during(ill), cx=x, cy=y, r=size + 2.5, fill="none", stroke=_TRUE,
-                stroke_width=2.5, visibility="hidden",
-            )  # fmt: skip
+            yield _ring(x, y, size + 2.5, clock.during(ill))
         if down:
-            yield _cross(x, y, size * 0.55, clock.during(down))
+            yield sign("cross", x, y, size * 0.55, clock.during(down))
         # The last and the first are neighbours, too.
-        gaps = (index - labelled[-1], count - index + labelled[0]) if labelled else (count,)
-        if count <= _LABELS_MAX or ((down or ill) and min(gaps) * _LABELS_MAX >= count):
+        gap = min(index - labelled[-1], count - index + labelled[0]) if labelled else count
+        if count <= _LABELS_MAX or ((down or ill) and gap * _LABELS_MAX >= count):
             labelled.append(index)
-            yield _label(name, index, count, size)
-
-
-def _label(name: str, index: int, count: int, size: float) -> str:
-    x, y = _place(index, count, _RADIUS + size + 18)
-    side = x - _CENTRE[0]
-    anchor = "middle" if abs(side) < 30 else "start" if side > 0 else "end"
-    shift = 0.0 if anchor == "middle" else math.copysign(6.0, -side)
-    short = name if len(name) <= 12 else name[:11] + "…"
-    return text(short, x + shift, y + 4.5, text_anchor=anchor, font_size=12)
-
-
-def _troubles(
-    story: Story,
-) -> dict[str, tuple[list[tuple[float, float]], list[tuple[float, float]]]]:
-    """When each member was down, and when it was stopped or slow."""
-    found: dict[str, tuple[list[tuple[float, float]], list[tuple[float, float]]]] = {}
-    began: dict[str, float] = {}
-    for seen in story.faults:
-        match seen.fault:
-            case Crash(address) | Leave(address):
-                began.setdefault(address, seen.time)
-            case Restart(address) | Join(address):
-                if address in began:
-                    found.setdefault(address, ([], []))[0].append((began.pop(address), seen.time))
-            case Stall(address, _, until):
-                found.setdefault(address, ([], []))[1].append((seen.time, min(until, story.seconds)))
-            case Slow(address, _, _, until):
-                found.setdefault(address, ([], []))[1].append((seen.time, min(until, story.seconds)))
-            case _:
-                pass
-    for address, time in began.items():
-        found.setdefault(address, ([], []))[0].append((time, story.seconds))
-    return {name: (down, _joined(ill)) for name, (down, ill) in found.items()}
-
-
-def _joined(spans: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The same time, in spans that do not overlap."""
-    joined: list[tuple[float, float]] = []
-    for start, end in sorted(spans):
-        if joined and start <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-        else:
-            joined.append((start, end))
-    return joined
+            x, y = _place(index, count, _RADIUS + size + 18)
+            anchor, shift = ("start", -6.0) if x > _X else ("end", 6.0)
+            if abs(x - _X) < 30:
+                anchor, shift = "middle", 0.0
+            yield text(shortened(name, 12), x + shift, y + 4.5, text_anchor=anchor, font_size=12)
 
 
 def _sides(story: Story, names: Sequence[str], clock: _Clock) -> Iterator[str]:
     """An arc along each run of members on one side of a partition, while it lasts."""
-    heals = [seen.time for seen in story.faults if isinstance(seen.fault, Heal)]
-    count = len(names)
-    for seen in story.faults:
-        if not isinstance(seen.fault, Partition):
+    count, radius = len(names), _RADIUS - 44.0
+    for start, end, fault in cut_spans(story):
+        if not isinstance(fault, Partition):
             continue
-        until = min([seen.fault.until, story.seconds, *(each for each in heals if each >= seen.time)])
-        of = {name: number for number, group in enumerate(seen.fault.groups) for name in group}
-        sides = [of.get(name, len(seen.fault.groups)) for name in names]
-        shown_when = clock.during([(seen.time, until)])
-        start = 0
-        for index in range(1, count + 1):
-            if index < count and sides[index] == sides[start]:
-                continue
-            x1, y1 = _place_half(start - 0.4, count)
-            x2, y2 = _place_half(index - 0.6, count)
-            large = int((index - start) * 2 > count)
-            arc = f"M{x1:.1f} {y1:.1f}A{_ARC:g} {_ARC:g} 0 {large} 1 {x2:.1f} {y2:.1f}"
+        side_of = {name: number for number, group in enumerate(fault.groups) for name in group}
+        sides = [side_of.get(name, len(fault.groups)) for name in names]
+        first = 0
+        for side, run in itertools.groupby(sides):
+            last = first + len(list(run)) - 1
+            (x1, y1), (x2, y2) = (_place(at, count, radius) for at in (first - 0.4, last + 0.4))
+            is_large = int((last + 1 - first) * 2 > count)
             yield element(
-                "path", shown_when, d=arc, fill="none", stroke=_SIDES[sides[start] % len(_SIDES)],
-                stroke_width=7, visibility="hidden",
+                "path", clock.during([(start, end)]), visibility="hidden", fill="none", stroke_width=7,
+                d=f"M{x1:.1f} {y1:.1f}A{radius:g} {radius:g} 0 {is_large} 1 {x2:.1f} {y2:.1f}",
+                stroke=_SIDES[side % len(_SIDES)],
             )  # fmt: skip
-            start = index
-
-
-_ARC = _RADIUS - 44.0
-
-
-def _place_half(position: float, count: int) -> tuple[float, float]:
-    angle = 2 * math.pi * position / count - math.pi / 2
-    return _CENTRE[0] + _ARC * math.cos(angle), _CENTRE[1] + _ARC * math.sin(angle)
+            first = last + 1
 
 
 def _middle(story: Story, clock: _Clock) -> Iterator[str]:
-    x, y = _CENTRE
+    """The time, and what happened last to the network and to the members, each on a line of its own."""
     step = story.seconds / _CLOCK_STEPS
     digits = 0 if step >= 1 else 1
-    for number in range(_CLOCK_STEPS):
-        time = number * step
-        yield text(f"{time:.{digits}f} s", x, y - 36, **_BIG).replace(
-            "</text>", clock.during([(time, time + step)]) + "</text>"
-        )
-    # The network and the members, each on a line of its own: what was the last thing that happened?
+    times = [(number * step, f"{number * step:.{digits}f} s") for number in range(_CLOCK_STEPS)]
     about_faults = (MomentKind.FAULT, MomentKind.HEALED)
     faults = [(each.time, each.text) for each in story.moments if each.kind in about_faults]
     others = [(line.time, line.text) for line in lines(story) if line.kind not in about_faults]
-    for height, told in ((10.0, faults), (38.0, others)):
-        colour = _TRUE if height < 20 else INK
+    for height, font_size, colour, told in (
+        (-36.0, 42, INK, times), (10.0, 17, TRUTH, faults), (38.0, 17, INK, others),
+    ):  # fmt: skip
         for (time, words), (until, _) in itertools.pairwise([*told, (story.seconds, "")]):
             if until > time:
                 yield text(
-                    _shortened(words), x, y + height, text_anchor="middle", font_size=17,
-                    visibility="hidden", fill=colour,
-                ).replace("</text>", clock.during([(time, until)]) + "</text>")  # fmt: skip
-
-
-_BIG: dict[str, str | float] = {
-    "text_anchor": "middle",
-    "font_size": 42,
-    "font_weight": "600",
-    "visibility": "hidden",
-}
-
-
-def _shortened(words: str) -> str:
-    words = words.partition(", until ")[0]
-    return words if len(words) <= _CAPTION_CHARS else words[: _CAPTION_CHARS - 1] + "…"
+                    shortened(words.partition(", until ")[0], _CAPTION_CHARS), _X, _Y + height,
+                    animation=clock.during([(time, until)]), text_anchor="middle", visibility="hidden",
+                    font_size=font_size, fill=colour,
+                )  # fmt: skip
 
 
 def _bar(story: Story, clock: _Clock) -> Iterator[str]:
@@ -287,29 +196,4 @@ def _bar(story: Story, clock: _Clock) -> Iterator[str]:
     yield element("rect", grows, x=left, y=y, width=width, height=8, fill="#7f93a6", rx=4)
     for seen in story.faults:
         x = left + width * seen.time / max(story.seconds, 1e-9)
-        yield element("rect", x=x - 1, y=y - 5, width=2, height=18, fill=_TRUE)
-
-
-def _legend() -> Iterator[str]:
-    x, y = 24.0, _SIZE + 22
-    entries = [(COLOURS[level], label) for level, label in LEGEND if level is not Level.ABSENT]
-    for colour, label in entries:
-        yield element("circle", cx=x + 7, cy=y - 4.5, r=7, fill=colour, stroke="#7f93a6")
-        yield text(label, x + 20, y)
-        x += 32 + 7.6 * len(label)
-    yield _cross(x + 7, y - 4.5, 5.0, "")
-    yield text("down", x + 20, y)
-    x += 66
-    ring = {"fill": "none", "stroke": _TRUE, "stroke_width": 2.5}
-    yield element("circle", cx=x + 7, cy=y - 4.5, r=6, **ring)  # type: ignore[arg-type]
-    yield text("stopped or slow", x + 20, y)
-
-
-def _cross(x: float, y: float, size: float, when: str) -> str:
-    path = f"M{x - size:.1f} {y - size:.1f}L{x + size:.1f} {y + size:.1f}"
-    path += f"M{x - size:.1f} {y + size:.1f}L{x + size:.1f} {y - size:.1f}"
-    seen = "hidden" if when else "visible"
-    halo = element("path", when, d=path, stroke="#ffffff", stroke_width=5, fill="none", visibility=seen)
-    return halo + element(
-        "path", when, d=path, stroke="#000000", stroke_width=2.2, fill="none", visibility=seen
-    )
+        yield element("rect", x=x - 1, y=y - 5, width=2, height=18, fill=TRUTH)
