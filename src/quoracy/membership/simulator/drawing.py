@@ -30,7 +30,7 @@ __all__ = [
     "MARGIN",
     "MEMBERS_MAX",
     "TRUTH",
-    "Signs",
+    "Sign",
     "Span",
     "cut_spans",
     "document",
@@ -46,7 +46,7 @@ __all__ = [
 
 Span: TypeAlias = tuple[float, float]
 # What stands before a label of the legend: drawn around a point.
-Signs: TypeAlias = Iterable[tuple[Callable[[float, float], str], str]]
+Sign: TypeAlias = tuple[Callable[[float, float], str], str]
 
 COLOURS = {
     Level.ABSENT: "#ffffff",
@@ -128,7 +128,7 @@ def sign(shape: str, x: float, y: float, size: float, animation: str = "") -> st
     return element("path", d=path, fill=fill, stroke=stroke, stroke_width=1.4)
 
 
-def legend(y: float, signs: Signs) -> Iterator[str]:
+def legend(y: float, signs: Iterable[Sign]) -> Iterator[str]:
     """The colours of the levels, then these signs, in one line."""
     x = MARGIN
     for level, label in _LEGEND.items():

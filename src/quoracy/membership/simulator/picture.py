@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from quoracy.membership.simulator.drawing import (
     COLOURS,
     INK,
     MARGIN,
     TRUTH,
+    Sign,
     cut_spans,
     document,
     element,
@@ -51,13 +53,8 @@ def picture(story: Story) -> str:
     True
     """
     frame = _Frame(story)
-    signs = [
-        (lambda x, y, shape=shape: sign(shape, x, y, 5.0), label)
-        for shape, label in (
-            ("cross", "ended"),
-            ("triangle", "began again"),
-            ("diamond", "said goodbye"),
-        )
+    signs: list[Sign] = [
+        (partial(sign, shape, size=5.0), label) for shape, label in _SIGN_LABELS.items()
     ]
     signs.append((lambda x, y: _bar(x - 7, y - 1.5, 14, 3.5), "stopped or slow"))
     parts = [
