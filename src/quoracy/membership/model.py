@@ -13,23 +13,40 @@ which only the member itself can give.
 from __future__ import annotations
 
 import enum
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from quoracy.membership.machine import Address
+from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX
 
 __all__ = [
+    "ADDRESS_CHARS_MAX",
+    "INCARNATION_MAX",
+    "BoundedAddress",
     "Conflict",
+    "Incarnation",
     "JoinAnswered",
     "Member",
     "MemberChange",
     "MemberChangeKind",
+    "MemberName",
     "MemberState",
     "Message",
+    "Meta",
     "SwimEvent",
     "SwimStatistics",
 ]
+
+
+ADDRESS_CHARS_MAX = 270  # a domain name of 253, a port, brackets
+INCARNATION_MAX = 2**53
+
+# What is checked when one is decoded.
+MemberName: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
+BoundedAddress: TypeAlias = Annotated[Address, msgspec.Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
+Incarnation: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=INCARNATION_MAX)]
+Meta: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=META_BYTES_MAX)]
 
 
 class MemberState(enum.IntEnum):
@@ -41,8 +58,8 @@ class MemberState(enum.IntEnum):
     LEFT = 3  # it said goodbye
 
 
-class Member(msgspec.Struct, frozen=True, gc=False):
-    """One member as it is known here.
+class Member(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One member as it is known here, and as it is sent in a stream.
 
     address: where its packets go.  incarnation: how often it had to say that it is alive, or changed
     its metadata.  meta: what it says of itself, at most 512 bytes.
@@ -51,11 +68,11 @@ class Member(msgspec.Struct, frozen=True, gc=False):
     'ALIVE'
     """
 
-    name: str
-    address: Address
-    incarnation: int
+    name: MemberName
+    address: BoundedAddress
+    incarnation: Incarnation
     state: MemberState = MemberState.ALIVE
-    meta: bytes = b""
+    meta: Meta = b""
 
     @property
     def is_present(self) -> bool:

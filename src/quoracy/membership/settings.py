@@ -101,12 +101,7 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
     def without_lifeguard(self) -> SwimSettings:
         """SWIM as first published, for comparison: fixed suspicion, no doubt in oneself."""
         return msgspec.structs.replace(
-            self,
-            suspicion_max_mult=1,
-            health_max=0,
-            buddy=False,
-            nacks=False,
-            minds_pauses=False,
+            self, suspicion_max_mult=1, health_max=0, buddy=False, nacks=False, minds_pauses=False
         )
 
     def suspicion_min_s(self, members_count: int) -> float:

@@ -7,8 +7,15 @@ import random
 import pytest
 
 from quoracy.errors import InvalidRequest
-from quoracy.membership.model import Conflict, Member, MemberChange, MemberChangeKind, MemberState
-from quoracy.membership.swim.messages import INCARNATION_MAX, Alive, Dead, Suspect
+from quoracy.membership.model import (
+    INCARNATION_MAX,
+    Conflict,
+    Member,
+    MemberChange,
+    MemberChangeKind,
+    MemberState,
+)
+from quoracy.membership.swim.messages import Alive, Dead, Suspect
 from tests.membership.swim.hands import Mind, alive, events
 from tests.membership.swim.schedules import is_legal
 

@@ -11,11 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quoracy.errors import ProtocolError
-from quoracy.membership.model import Member, MemberState
+from quoracy.membership.model import INCARNATION_MAX, Member, MemberState
 from quoracy.membership.swim import Swim
 from quoracy.membership.swim.messages import (
     BUCKETS,
-    INCARNATION_MAX,
     Ack,
     Alive,
     Dead,
@@ -25,7 +24,6 @@ from quoracy.membership.swim.messages import (
     PacketMessage,
     Ping,
     PingRequest,
-    Record,
     Shout,
     StreamMessage,
     Suspect,
@@ -37,7 +35,6 @@ from quoracy.membership.swim.messages import (
     decode_packet,
     decode_stream,
     encode,
-    record_of,
 )
 from tests.membership.swim.hands import packet, swim
 from tests.support.profiles import examples
@@ -59,13 +56,13 @@ STREAM_MESSAGES: tuple[StreamMessage, ...] = (
     Ping(1, "a", "b"),
     Ack(2),
     Direct("b", b"hello" * 1000),
-    Join([Record("b", "b:1", 2, MemberState.ALIVE, b"")]),
+    Join([Member("b", "b:1", 2, MemberState.ALIVE, b"")]),
     Welcome(
-        [Record("a", "a:1", 9, MemberState.DEAD, b""), Record("d", "d:1", 1, MemberState.LEFT, b"")]
+        [Member("a", "a:1", 9, MemberState.DEAD, b""), Member("d", "d:1", 1, MemberState.LEFT, b"")]
     ),
     SyncRoot(2**62),
     SyncBuckets(bytes(8 * BUCKETS)),
-    SyncRecords([0, 255], [Record("c", "c:1", 3, MemberState.SUSPECT, b"m")], wants_answer=True),
+    SyncRecords([0, 255], [Member("c", "c:1", 3, MemberState.SUSPECT, b"m")], wants_answer=True),
 )
 
 
@@ -86,9 +83,9 @@ def test_a_packet_holds_any_number_of_messages(count: int) -> None:
     ]
 
 
-def test_a_member_is_the_same_after_it_was_a_record() -> None:
+def test_a_member_is_the_same_after_it_was_sent() -> None:
     member = Member("a", "a:1", 3, MemberState.LEFT, b"x")
-    assert record_of(member).member() == member
+    assert decode_stream(encode(Join([member]))) == Join([member])
 
 
 @pytest.mark.parametrize(

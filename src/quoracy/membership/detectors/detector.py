@@ -139,12 +139,12 @@ class FixedDetector:
 
     def heartbeat(self, now: float) -> None:
         """The peer was heard from; the timeout begins anew."""
-        refuse_backwards(self._last, now)
+        refuse_backwards(self.heard_at, now)
         self._last = now
 
     def level(self, now: float) -> float:
         """The part of the timeout that has gone by in silence; more than 1 when it is over."""
-        return part_of_timeout(self._last, now, self._timeout_s)
+        return part_of_timeout(self.heard_at, now, self._timeout_s)
 
     def is_suspected(self, now: float) -> bool:
         """Whether the timeout is over."""
@@ -152,7 +152,7 @@ class FixedDetector:
 
     def suspected_at(self) -> float | None:
         """When the timeout will be over; None before the first heartbeat."""
-        return None if self._last is None else self._last + self._timeout_s
+        return None if (heard_at := self.heard_at) is None else heard_at + self._timeout_s
 
     def reset(self) -> None:
         """As before the first heartbeat."""

@@ -29,8 +29,10 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
+import msgspec
+
 from quoracy.errors import InvalidRequest, ProtocolError
-from quoracy.membership.detectors.detector import part_of_timeout, refuse_backwards
+from quoracy.membership.detectors.detector import FixedDetector
 from quoracy.membership.detectors.heartbeat_messages import (
     ADDRESS_BYTES_MAX,
     NUMBER_MAX,
@@ -108,8 +110,7 @@ class HeartbeatGossip:
         self._present: OrderedDict[Address, _Known] = OrderedDict()
         self._suspected: OrderedDict[Address, _Known] = OrderedDict()
         self._gossip_due = math.inf
-        self._packets_sent = self._rows_sent = self._packets_received = 0
-        self._rows_grown = self._refused = self._suspicions = self._recoveries = 0
+        self._counts = HeartbeatStatistics()
 
     @property
     def beat(self) -> Beat:
@@ -137,16 +138,10 @@ class HeartbeatGossip:
 
     def statistics(self) -> HeartbeatStatistics:
         """Counters since the start."""
-        return HeartbeatStatistics(
+        return msgspec.structs.replace(
+            self._counts,
             peers=len(self._present) + len(self._suspected),
             suspected=len(self._suspected),
-            packets_sent=self._packets_sent,
-            rows_sent=self._rows_sent,
-            packets_received=self._packets_received,
-            rows_grown=self._rows_grown,
-            refused_by_full_table=self._refused,
-            suspicions=self._suspicions,
-            recoveries=self._recoveries,
         )
 
     def start(self, now: float) -> list[Effect]:
@@ -167,8 +162,8 @@ class HeartbeatGossip:
             if targets := self._targets():
                 data, rows_count = packed(self._rows(), self.settings.packet_bytes_max)
                 effects += [SendPacket(target, data) for target in targets]
-                self._packets_sent += len(targets)
-                self._rows_sent += rows_count * len(targets)
+                self._counts.packets_sent += len(targets)
+                self._counts.rows_sent += rows_count * len(targets)
         self._plan()
         return effects
 
@@ -176,7 +171,7 @@ class HeartbeatGossip:
         """Take in a table.  Raises `ProtocolError` if it is none."""
         rows = unpacked(data, sender)
         effects: list[Effect] = list(self._expire(now))
-        self._packets_received += 1
+        self._counts.packets_received += 1
         for row in rows:
             if row.peer == self.address:
                 self._skip_ahead(row.beat)
@@ -202,19 +197,19 @@ class HeartbeatGossip:
         was_suspected = known is None and (known := self._suspected.get(peer)) is not None
         if known is None:
             if len(self._present) + len(self._suspected) >= self.settings.peers_max:
-                self._refused += 1
+                self._counts.refused_by_full_table += 1
                 return None
             self._present[peer] = _Known(beat, now)
-            self._rows_grown += 1
+            self._counts.rows_grown += 1
             return HeartbeatChangeKind.APPEARED
         if beat <= known.beat:
             return None
         restarted = beat.generation > known.beat.generation
         known.beat, known.grew_at = beat, now
-        self._rows_grown += 1
+        self._counts.rows_grown += 1
         if was_suspected:
             self._present[peer] = self._suspected.pop(peer)
-            self._recoveries += 1
+            self._counts.recoveries += 1
         else:
             self._present.move_to_end(peer)
         if restarted:
@@ -233,7 +228,7 @@ class HeartbeatGossip:
             if now < known.grew_at + self.settings.fail_s:
                 break
             self._suspected[peer] = self._present.pop(peer)
-            self._suspicions += 1
+            self._counts.suspicions += 1
             told.append(Tell(HeartbeatChange(HeartbeatChangeKind.SUSPECTED, peer)))
         while self._suspected:
             peer, known = next(iter(self._suspected.items()))
@@ -269,7 +264,7 @@ class HeartbeatGossip:
         self.next_due = due
 
 
-class CounterDetector:
+class CounterDetector(FixedDetector):
     """One peer of a table, as a `Detector`: the level is the silence as a part of `fail_s`.
 
     Growth of the counter arrives through the table.  `heartbeat` is for what is heard from the peer on
@@ -277,18 +272,12 @@ class CounterDetector:
     level goes on growing.
     """
 
-    __slots__ = ("_gossip", "_ignored", "_last", "_peer")
+    __slots__ = ("_gossip", "_ignored", "_peer")
 
     def __init__(self, gossip: HeartbeatGossip, peer: Address) -> None:
-        self._gossip = gossip
-        self._peer = peer
-        self._last: float | None = None
+        super().__init__(timeout_s=gossip.settings.fail_s)
+        self._gossip, self._peer = gossip, peer
         self._ignored: float | None = None
-
-    @property
-    def threshold(self) -> float:
-        """Always 1: no growth for `fail_s`."""
-        return 1.0
 
     @property
     def heard_at(self) -> float | None:
@@ -297,24 +286,6 @@ class CounterDetector:
         if grew_at is not None and grew_at != self._ignored:
             self._last = grew_at if self._last is None else max(self._last, grew_at)
         return self._last
-
-    def heartbeat(self, now: float) -> None:
-        """The peer was heard from directly."""
-        refuse_backwards(self.heard_at, now)
-        self._last = now
-
-    def level(self, now: float) -> float:
-        """The silence as a part of `fail_s`."""
-        return part_of_timeout(self.heard_at, now, self._gossip.settings.fail_s)
-
-    def is_suspected(self, now: float) -> bool:
-        """Whether the counter did not grow for `fail_s`."""
-        return self.level(now) >= 1.0
-
-    def suspected_at(self) -> float | None:
-        """When the peer will be suspected if its counter does not grow; None if it was never seen."""
-        heard_at = self.heard_at
-        return None if heard_at is None else heard_at + self._gossip.settings.fail_s
 
     def reset(self) -> None:
         """Forget what was heard so far, in this view; the table goes by generations."""

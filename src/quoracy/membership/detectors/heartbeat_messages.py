@@ -106,18 +106,18 @@ class HeartbeatChange(msgspec.Struct, frozen=True):
     peer: Address
 
 
-class HeartbeatStatistics(msgspec.Struct, frozen=True):
+class HeartbeatStatistics(msgspec.Struct):
     """What a `HeartbeatGossip` has seen and done so far."""
 
-    peers: int
-    suspected: int
-    packets_sent: int
-    rows_sent: int
-    packets_received: int
-    rows_grown: int
-    refused_by_full_table: int
-    suspicions: int
-    recoveries: int
+    peers: int = 0
+    suspected: int = 0
+    packets_sent: int = 0
+    rows_sent: int = 0
+    packets_received: int = 0
+    rows_grown: int = 0
+    refused_by_full_table: int = 0
+    suspicions: int = 0
+    recoveries: int = 0
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):

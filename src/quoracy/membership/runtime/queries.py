@@ -86,14 +86,11 @@ _questions = msgspec.msgpack.Decoder(_ReportWanted)
 _reports = msgspec.msgpack.Decoder(AgentReport)
 
 
-class Reporter:
-    """Answers everyone who asks."""
+class _StreamMachine:
+    """A `Machine` that does nothing but answer on streams."""
 
-    def __init__(self, report: Callable[[], AgentReport]) -> None:
+    def __init__(self) -> None:
         self.next_due = math.inf
-        self._report = report
-        self._encoded = b""
-        self._made_at = -math.inf
 
     def start(self, now: float) -> list[Effect]:  # noqa: ARG002 (as Machine has it)
         return []
@@ -102,7 +99,20 @@ class Reporter:
         return []
 
     def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:  # noqa: ARG002
-        raise ProtocolError("reports are asked for on streams")
+        raise ProtocolError("reports and questions come on streams")
+
+    def unreachable(self, to: Address, now: float) -> list[Effect]:  # noqa: ARG002
+        return []
+
+
+class Reporter(_StreamMachine):
+    """Answers everyone who asks."""
+
+    def __init__(self, report: Callable[[], AgentReport]) -> None:
+        super().__init__()
+        self._report = report
+        self._encoded = b""
+        self._made_at = -math.inf
 
     def receive_stream(self, data: bytes, sender: Address, now: float) -> list[Effect]:
         decode(_questions, data, "not a question that a member answers")
@@ -110,31 +120,19 @@ class Reporter:
             self._encoded, self._made_at = msgspec.msgpack.encode(self._report()), now
         return [SendStream(sender, self._encoded)]
 
-    def unreachable(self, to: Address, now: float) -> list[Effect]:  # noqa: ARG002
-        return []  # whoever asked is gone
 
-
-class Asker:
+class Asker(_StreamMachine):
     """Asks one member, once, and tells its `AgentReport`."""
 
     def __init__(self, agent: Address) -> None:
-        self.next_due = math.inf
+        super().__init__()
         self._agent = agent
 
     def start(self, now: float) -> list[Effect]:  # noqa: ARG002
         return [SendStream(self._agent, msgspec.msgpack.encode(_ReportWanted()))]
 
-    def tick(self, now: float) -> list[Effect]:  # noqa: ARG002
-        return []
-
-    def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:  # noqa: ARG002
-        raise ProtocolError("reports come on streams")
-
     def receive_stream(self, data: bytes, sender: Address, now: float) -> list[Effect]:  # noqa: ARG002
         return [Tell(decode(_reports, data, "not a report that this version understands"))]
-
-    def unreachable(self, to: Address, now: float) -> list[Effect]:  # noqa: ARG002
-        return []  # whoever runs this machine is told as well
 
 
 class AgentQuery:
@@ -144,12 +142,7 @@ class AgentQuery:
     """
 
     def __init__(
-        self,
-        agent: str,
-        *,
-        keyring: KeyRing | None = None,
-        label: str = "",
-        timeout_s: float = 5.0,
+        self, agent: str, *, keyring: KeyRing | None = None, label: str = "", timeout_s: float = 5.0
     ) -> None:
         self._agent, self._timeout_s = agent, timeout_s
         self._keyring, self._label = keyring, label

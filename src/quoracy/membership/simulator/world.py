@@ -177,10 +177,7 @@ class World(Engine):
         self._now_or_then(Stall(address, self._when(at), until))
 
     def partition(
-        self,
-        *groups: Collection[Address],
-        at: float | None = None,
-        until: float = math.inf,
+        self, *groups: Collection[Address], at: float | None = None, until: float = math.inf
     ) -> None:
         """Part the network; whoever is in no group is in one more."""
         parts = tuple(tuple(group) for group in groups)

@@ -20,12 +20,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quoracy.errors import InvalidRequest
 from quoracy.membership.machine import Address, Effect
-from quoracy.membership.model import Member, Message, SwimStatistics
+from quoracy.membership.model import ADDRESS_CHARS_MAX, Member, Message, SwimStatistics
 from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX, SwimSettings
 from quoracy.membership.swim.member_states import MemberStates
 from quoracy.membership.swim.member_table import MemberTable
 from quoracy.membership.swim.messages import (
-    ADDRESS_CHARS_MAX,
     Ack,
     Alive,
     Dead,

@@ -23,6 +23,8 @@ import msgspec
 from quoracy.errors import InvalidRequest
 from quoracy.membership.machine import Address
 from quoracy.membership.model import (
+    ADDRESS_CHARS_MAX,
+    INCARNATION_MAX,
     Conflict,
     Member,
     MemberChange,
@@ -33,8 +35,6 @@ from quoracy.membership.settings import NAME_BYTES_MAX, SwimSettings
 from quoracy.membership.swim.lifeguard import LocalHealth, Suspicion
 from quoracy.membership.swim.member_table import MemberTable
 from quoracy.membership.swim.messages import (
-    ADDRESS_CHARS_MAX,
-    INCARNATION_MAX,
     Alive,
     Dead,
     Suspect,
@@ -52,11 +52,7 @@ class MemberStates:
     """The table, the suspicions, and the rules."""
 
     def __init__(
-        self,
-        me: Member,
-        settings: SwimSettings,
-        out: Outbox,
-        members: Iterable[Member] | MemberTable,
+        self, me: Member, settings: SwimSettings, out: Outbox, members: Iterable[Member] | MemberTable
     ) -> None:
         self.me = me
         self.is_leaving = False

@@ -16,14 +16,10 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from quoracy.membership.codec import decode
-from quoracy.membership.machine import Address
-from quoracy.membership.model import Member, MemberState
-from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX
+from quoracy.membership.model import BoundedAddress, Incarnation, Member, MemberName, Meta
 
 __all__ = [
-    "ADDRESS_CHARS_MAX",
     "BUCKETS",
-    "INCARNATION_MAX",
     "Ack",
     "Alive",
     "Dead",
@@ -33,7 +29,6 @@ __all__ = [
     "PacketMessage",
     "Ping",
     "PingRequest",
-    "Record",
     "Shout",
     "StreamMessage",
     "Suspect",
@@ -45,18 +40,12 @@ __all__ = [
     "decode_packet",
     "decode_stream",
     "encode",
-    "record_of",
 ]
 
-ADDRESS_CHARS_MAX = 270  # a domain name of 253, a port, brackets
-INCARNATION_MAX = 2**53
 BUCKETS = 256
 
-_Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
-_Address: TypeAlias = Annotated[Address, msgspec.Meta(min_length=1, max_length=ADDRESS_CHARS_MAX)]
-_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=INCARNATION_MAX)]
-_Meta: TypeAlias = Annotated[bytes, msgspec.Meta(max_length=META_BYTES_MAX)]
 _Bucket: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=BUCKETS)]
+_Number: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**53)]
 _Hash: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
@@ -64,8 +53,8 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
     """Are you there?  Only `target` answers: an address may have a new owner."""
 
     seq: _Number
-    target: _Name
-    source: _Name
+    target: MemberName
+    source: MemberName
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
@@ -84,74 +73,61 @@ class PingRequest(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False)
     """Try whether `target` answers you, and tell me with my `seq`."""
 
     seq: _Number
-    target: _Name
-    address: _Address
+    target: MemberName
+    address: BoundedAddress
     wants_nack: bool
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
     """`name` is here; only it can say so, the rest pass it on."""
 
-    name: _Name
-    address: _Address
-    incarnation: _Number
-    meta: _Meta
+    name: MemberName
+    address: BoundedAddress
+    incarnation: Incarnation
+    meta: Meta
 
 
 class Suspect(msgspec.Struct, frozen=True, array_like=True, tag=6, gc=False):
     """`accuser` got no answer from `name`."""
 
-    name: _Name
-    incarnation: _Number
-    accuser: _Name
+    name: MemberName
+    incarnation: Incarnation
+    accuser: MemberName
 
 
 class Dead(msgspec.Struct, frozen=True, array_like=True, tag=7, gc=False):
     """`name` did not say in time that it is alive; or, from itself: it leaves."""
 
-    name: _Name
-    incarnation: _Number
-    accuser: _Name
+    name: MemberName
+    incarnation: Incarnation
+    accuser: MemberName
 
 
 class Direct(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
     """A user's message to one member."""
 
-    sender: _Name
+    sender: MemberName
     payload: bytes
 
 
 class Shout(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
     """A user's message to everyone; origin and number make it one of a kind."""
 
-    origin: _Name
+    origin: MemberName
     number: _Number
     payload: bytes
-
-
-class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A member in a stream."""
-
-    name: _Name
-    address: _Address
-    incarnation: _Number
-    state: MemberState
-    meta: _Meta
-
-    def member(self) -> Member:
-        return Member(self.name, self.address, self.incarnation, self.state, self.meta)
 
 
 class Join(msgspec.Struct, frozen=True, array_like=True, tag=20):
     """Here is all I know; tell me all you know."""
 
-    records: list[Record]
+    records: list[Member]
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=21):
     """All I know, for one who joins."""
 
-    records: list[Record]
+    records: list[Member]
 
 
 class SyncRoot(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
@@ -170,7 +146,7 @@ class SyncRecords(msgspec.Struct, frozen=True, array_like=True, tag=24):
     """Everyone I know in those parts in which we differ."""
 
     buckets: Annotated[list[_Bucket], msgspec.Meta(max_length=BUCKETS)]
-    records: list[Record]
+    records: list[Member]
     wants_answer: bool
 
 
@@ -201,7 +177,3 @@ def decode_packet(data: bytes) -> list[PacketMessage]:
 
 def decode_stream(data: bytes) -> StreamMessage:
     return decode(_stream_decoder, data, "not a stream message of this protocol")
-
-
-def record_of(member: Member) -> Record:
-    return Record(member.name, member.address, member.incarnation, member.state, member.meta)

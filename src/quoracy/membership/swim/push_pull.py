@@ -19,13 +19,11 @@ from quoracy.membership.settings import SwimSettings
 from quoracy.membership.swim.member_states import MemberStates
 from quoracy.membership.swim.messages import (
     Join,
-    Record,
     SyncBuckets,
     SyncRecords,
     SyncRoot,
     Welcome,
     encode,
-    record_of,
 )
 from quoracy.membership.swim.send_queue import Outbox
 
@@ -107,12 +105,12 @@ class PushPull:
         self._out.stream(address, encode(SyncRoot(self._states.table.root)))
 
     def _send_records(self, buckets: list[int], to: Address, *, wants_answer: bool) -> None:
-        records = [record_of(member) for member in self._states.table.within(buckets)]
+        records = self._states.table.within(buckets)
         self._out.stream(to, encode(SyncRecords(buckets, records, wants_answer)))
 
-    def _merge(self, records: list[Record], now: float, *, passes_on: bool = True) -> None:
+    def _merge(self, records: list[Member], now: float, *, passes_on: bool = True) -> None:
         for record in records:
-            self._states.hear_record(record.member(), now, passes_on=passes_on)
+            self._states.hear_record(record, now, passes_on=passes_on)
 
     def _sync_interval_s(self) -> float:
         count = self._states.table.present_count
@@ -127,5 +125,5 @@ def _is_alive(member: Member) -> bool:
     return member.state is MemberState.ALIVE
 
 
-def _all_records(states: MemberStates) -> list[Record]:
-    return [record_of(member) for member in states.table.members.values()]
+def _all_records(states: MemberStates) -> list[Member]:
+    return list(states.table.members.values())
