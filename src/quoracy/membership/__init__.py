@@ -14,80 +14,53 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from quoracy.membership.gossip.model import StateChanged as StateChanged
-    from quoracy.membership.gossip.settings import GossipSettings as GossipSettings
-    from quoracy.membership.model import Conflict as Conflict
-    from quoracy.membership.model import MemberChangeKind as MemberChangeKind
-    from quoracy.membership.model import MemberState as MemberState
-    from quoracy.membership.runtime.cluster import Cluster as Cluster
-    from quoracy.membership.runtime.cluster import ClusterStatistics as ClusterStatistics
-    from quoracy.membership.runtime.events import Changed as Changed
-    from quoracy.membership.runtime.events import ClusterEvent as ClusterEvent
-    from quoracy.membership.runtime.events import ClusterState as ClusterState
-    from quoracy.membership.runtime.events import Health as Health
-    from quoracy.membership.runtime.events import HealthChange as HealthChange
-    from quoracy.membership.runtime.events import Received as Received
-    from quoracy.membership.runtime.events import Snapshot as Snapshot
-    from quoracy.membership.runtime.events import StateMissed as StateMissed
-    from quoracy.membership.runtime.join import join as join
-    from quoracy.membership.runtime.keyring import KeyRing as KeyRing
-    from quoracy.membership.runtime.keyring import generate_key as generate_key
-    from quoracy.membership.runtime.member_view import MemberView as MemberView
-    from quoracy.membership.settings import SwimSettings as SwimSettings
+    from quoracy.membership.gossip import GossipSettings, StateChanged
+    from quoracy.membership.model import Conflict, MemberChangeKind, MemberState
+    from quoracy.membership.runtime.cluster import Cluster, ClusterStatistics
+    from quoracy.membership.runtime.events import (
+        Changed,
+        ClusterEvent,
+        ClusterState,
+        Health,
+        HealthChange,
+        Received,
+        Snapshot,
+        StateMissed,
+    )
+    from quoracy.membership.runtime.join import join
+    from quoracy.membership.runtime.keyring import KeyRing, generate_key
+    from quoracy.membership.runtime.member_view import MemberView
+    from quoracy.membership.settings import SwimSettings
 
-_HOMES = {
-    "Changed": "runtime.events",
-    "Cluster": "runtime.cluster",
-    "ClusterEvent": "runtime.events",
-    "ClusterState": "runtime.events",
-    "ClusterStatistics": "runtime.cluster",
-    "Conflict": "model",
-    "GossipSettings": "gossip.settings",
-    "Health": "runtime.events",
-    "HealthChange": "runtime.events",
-    "KeyRing": "runtime.keyring",
-    "MemberChangeKind": "model",
-    "MemberState": "model",
-    "MemberView": "runtime.member_view",
-    "Received": "runtime.events",
-    "Snapshot": "runtime.events",
-    "StateChanged": "gossip.model",
-    "StateMissed": "runtime.events",
-    "SwimSettings": "settings",
-    "generate_key": "runtime.keyring",
-    "join": "runtime.join",
-}
+_MODULES = {
+    "gossip": ("GossipSettings", "StateChanged"),
+    "model": ("Conflict", "MemberChangeKind", "MemberState"),
+    "runtime.cluster": ("Cluster", "ClusterStatistics"),
+    "runtime.events": (
+        "Changed", "ClusterEvent", "ClusterState", "Health", "HealthChange", "Received", "Snapshot",
+        "StateMissed",
+    ),
+    "runtime.join": ("join",),
+    "runtime.keyring": ("KeyRing", "generate_key"),
+    "runtime.member_view": ("MemberView",),
+    "settings": ("SwimSettings",),
+}  # fmt: skip
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Changed",
-    "Cluster",
-    "ClusterEvent",
-    "ClusterState",
-    "ClusterStatistics",
-    "Conflict",
-    "GossipSettings",
-    "Health",
-    "HealthChange",
-    "KeyRing",
-    "MemberChangeKind",
-    "MemberState",
-    "MemberView",
-    "Received",
-    "Snapshot",
-    "StateChanged",
-    "StateMissed",
-    "SwimSettings",
-    "generate_key",
+    "Changed", "Cluster", "ClusterEvent", "ClusterState", "ClusterStatistics", "Conflict",
+    "GossipSettings", "Health", "HealthChange", "KeyRing", "MemberChangeKind", "MemberState",
+    "MemberView", "Received", "Snapshot", "StateChanged", "StateMissed", "SwimSettings", "generate_key",
     "join",
-]
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value: object = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    value: object = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 
