@@ -1,4 +1,4 @@
-"""Who is alive, without anybody to ask: SWIM with Lifeguard, gossip, and what is built on them.
+"""Cluster membership without a central service: SWIM with Lifeguard, gossip, detectors and elections.
 
     async with membership.join(bind="0.0.0.0:7946", seeds=["10.0.0.1"], meta={"zone": "a"}) as cluster:
         print([member.name for member in cluster.members])
@@ -6,8 +6,8 @@
             print(event)
 
 The cores (`swim`, `gossip`, `detectors`, `elections`) are machines without input or output; the runtime
-and the simulator drive the very same ones.  What is offered here is imported when it is first used, so
-that whoever takes a core alone loads no sockets and no cryptography.
+and the simulator drive the same ones.  Names are imported from here on first use, so that a program
+that uses one core loads neither sockets nor cryptography.
 """
 
 from __future__ import annotations

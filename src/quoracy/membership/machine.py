@@ -1,8 +1,8 @@
-"""What every core of this package is: a machine that is told the time and says what should be done.
+"""The interface of every core in this package: a machine that takes the time and returns effects.
 
-A machine owns no socket, no timer and no clock.  Whoever drives it - the asyncio runtime or the
-simulator - passes on what arrives, calls `tick` when `next_due` has come, and carries out the effects
-that each call returns, in their order.
+A machine owns no socket, no timer and no clock.  Its driver (the asyncio runtime or the simulator)
+passes on what arrives, calls `tick` when `next_due` has come, and carries out the effects that each
+call returns, in their order.
 
 Invariants
     * The same calls with the same `now` and the same `random.Random` give the same effects.
@@ -37,7 +37,7 @@ class SendStream(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tell(msgspec.Struct, frozen=True):
-    """Something for whoever owns the machine: an event of this kind of machine."""
+    """An event for the owner of the machine; its type depends on the kind of machine."""
 
     event: object
 

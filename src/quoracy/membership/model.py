@@ -1,4 +1,4 @@
-"""Who is in the cluster, and what can happen to them: values only.
+"""The values of membership: members, their states, and the events about them.
 
 The life of a member, as any other member sees it:
 
@@ -6,8 +6,8 @@ The life of a member, as any other member sees it:
                     |          |           |
                     +----------+-----> LEFT --> (forgotten)
 
-Within one incarnation it only ever goes to the right; back to ALIVE it comes by a higher incarnation,
-which only the member itself can give.
+Within one incarnation a state only moves to the right.  It returns to ALIVE by a higher incarnation,
+which only the member itself can choose.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class MemberChangeKind(enum.Enum):
 class MemberChange(msgspec.Struct, frozen=True):
     """Something changed about another member; `member` is how it is now.
 
-    by: whose word it was, where that is known: an accuser, or ourselves.
+    by: the member whose message caused the change, where that is known: an accuser, or ourselves.
     """
 
     kind: MemberChangeKind

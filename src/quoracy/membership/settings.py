@@ -1,7 +1,7 @@
-"""The numbers of the protocol, each with a default that is right for machines in one building.
+"""The settings of SWIM, with defaults for machines on one local network.
 
-The defaults are those of hashicorp/memberlist for a local network where it has the same setting, since
-years of clusters stand behind them; where they differ, the comment says why.
+Where hashicorp/memberlist has the same setting, the default is that of its local-network
+configuration, which has been used in production for years; a comment says why where one differs.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ class SwimSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     probe_interval_s: one member is probed in this time.
     probe_timeout_s: how long a direct answer is waited for before others are asked to try.
-    helpers: how many others are asked.
+    helpers: how many others are asked to probe.
     stream_probe: try a reliable message as well, for networks that drop datagrams only.
     suspicion_mult: a suspect has at least suspicion_mult * log10(n) intervals to say that it is alive,
     suspicion_max_mult: and this many times as long while nobody else suspects it too.
     retransmit_mult: an update is sent retransmit_mult * ceil(log10(n + 1)) times by each member.
-    gossip_interval_s, gossip_fanout: while there is news, it goes to so many others so often, besides
-    riding on probes.
+    gossip_interval_s, gossip_fanout: while there is news, it is sent to `gossip_fanout` others in each
+    interval, besides being carried by probes.
     sync_interval_s: how often the whole state is compared with one other member's (rarer in clusters of
     more than 32); what is equal costs a hash.
-    gossip_to_dead_s: for so long the dead are told that they are, in case they live.
+    gossip_to_dead_s: how long a dead member is still sent the news of its death, in case it lives.
     reconnect_interval_s: how often one of the dead is asked whether it is back: a network that was
     parted for longer than a suspicion lasts heals this way.
-    reclaim_s: so long after its death the name of a member may be taken by another address.
-    forget_s: so long the dead and those who left are remembered.
+    reclaim_s: how long after its death the name of a member may be taken by another address.
+    forget_s: how long members that died or left are remembered.
     health_max: Lifeguard's local health multiplier; how many steps a member can doubt itself.
-    buddy: a suspect that is probed is told first that it is suspected.
-    nacks: those who are asked to probe say so when they get no answer.
-    minds_pauses: a member that was stopped (its timers ran late) does not hold its own absence against
-    others.  Not in the paper.
+    buddy: a ping to a suspect says that it is suspected.
+    nacks: helpers that get no answer say so.
+    minds_pauses: a member whose timers ran late does not count its own pause as the silence of others.
+    Not in the paper.
     """
 
     probe_interval_s: float = 1.0

@@ -1,17 +1,17 @@
-"""One small interface for every way of telling that a peer has failed.
+"""The interface of failure detectors, the detector with a fixed timeout, and detectors by peer.
 
-A detector watches one peer.  It is told when the peer was heard from, and says how suspicious the
-silence since then is: a level that starts at 0 and grows.  Where the level reaches a threshold there
-is a verdict.  What the level measures differs (a part of a timeout, or how improbable the silence is);
-that it behaves as below does not.
+A detector watches one peer.  It is called when the peer was heard from, and answers how suspicious the
+silence since then is: a level that starts at 0 and grows.  When the level reaches a threshold, the peer
+is suspected.  What the level measures differs (a part of a timeout, or how improbable the silence is);
+the invariants hold for every detector.
 
 Invariants of every detector
-    * No IO and no clock: every method is told `now`, a monotonic reading in seconds.  The same calls
+    * No IO and no clock: every method takes `now`, a monotonic reading in seconds.  The same calls
       give the same answers.
     * While nothing arrives the level never falls; a heartbeat never raises it.  It is always finite.
     * `is_suspected(now)` exactly when `level(now) >= threshold`, and exactly from `suspected_at()` on.
     * A peer that was never heard from is not suspected: begin with a heartbeat when it is made known.
-    * A suspicion is an opinion.  No detector can tell a dead peer from a slow network.
+    * A suspicion is no proof.  No detector can distinguish a dead peer from a slow network.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ __all__ = [
     "silence_s",
 ]
 
-# Thirty million years.  Whatever is computed from a silence stays far from the largest float.
+# Thirty million years: results that are computed from a silence stay far below the largest float.
 SILENCE_MAX_S = 1e15
-# Beyond this a float cannot tell milliseconds apart; no clock that counts seconds has come so far.
+# Beyond this a float cannot represent milliseconds; no clock in seconds shows such a time.
 CLOCK_MAX_S = 1e12
-# What a timeout must be at least, so that it ends later than it begins on any clock.
+# Long enough that a timeout ends later than it begins on any clock.
 TIMEOUT_MIN_S = 1e-3
 
 
@@ -70,7 +70,7 @@ class Detector(Protocol):
         ...
 
     def is_suspected(self, now: float) -> bool:
-        """The verdict: whether the level has reached the threshold."""
+        """Whether the level has reached the threshold."""
         ...
 
     def suspected_at(self) -> float | None:
@@ -81,7 +81,7 @@ class Detector(Protocol):
         ...
 
     def reset(self) -> None:
-        """The peer was restarted: forget what was learnt of the one before."""
+        """The peer was restarted: forget what was learnt before."""
         ...
 
 
@@ -108,6 +108,10 @@ _ALMOST_ONE = math.nextafter(1.0, 0.0)
 
 class FixedDetector:
     """Suspects a peer after a fixed time of silence.
+
+    The level is the part of the timeout that has gone by, so 1 is the threshold.  Nothing is learnt:
+    the timeout must suit the slowest healthy peer, and all others are suspected as late as that one.
+    `suspected_at` is exactly the last heartbeat plus the timeout, and the level agrees with it.
 
     >>> detector = FixedDetector(timeout_s=5.0)
     >>> detector.heartbeat(100.0)
@@ -162,8 +166,8 @@ class FixedDetector:
 def part_of_timeout(last: float | None, now: float, timeout_s: float) -> float:
     """1 or more exactly from `last + timeout_s` on.
 
-    The bare quotient is not quite that: a sum of two floats is rounded, and so is the difference that
-    gives the silence.  A timer set for the sum would find the verdict missing by the last bit.
+    The plain quotient does not guarantee that, since the sum and the difference of floats are rounded:
+    a timer set for the sum would find a level just below 1.
 
     >>> ((10.1 + 0.7) - 10.1) / 0.7
     0.999999999999999
@@ -177,7 +181,10 @@ def part_of_timeout(last: float | None, now: float, timeout_s: float) -> float:
 
 
 class PeerDetectors:
-    """Suspicion levels by the name of a peer.
+    """A detector for each of many peers, made when a peer is first heard from.
+
+    At most `peers_max` are kept.  Beyond, the peer heard from longest ago makes room: it is suspected
+    already, or will be next.  A peer without a detector has level 0 and is not suspected.
 
     factory: makes the detector of a peer, `PhiDetector` for instance.
 
@@ -198,7 +205,7 @@ class PeerDetectors:
             raise InvalidRequest(f"peers_max must be at least 1, not {peers_max}")
         self._factory = factory
         self._peers_max = peers_max
-        # In the order of their last heartbeats, the longest ago first.
+        # In the order of their last heartbeats, the oldest first.
         self._detectors: OrderedDict[str, Detector] = OrderedDict()
 
     def __len__(self) -> int:
@@ -208,7 +215,7 @@ class PeerDetectors:
         return peer in self._detectors
 
     def __iter__(self) -> Iterator[str]:
-        """The peers that have a detector; the one heard from longest ago first."""
+        """The peers that have a detector, in the order of their last heartbeats, the oldest first."""
         return iter(tuple(self._detectors))
 
     def heartbeat(self, peer: str, now: float) -> None:
@@ -234,7 +241,7 @@ class PeerDetectors:
         return 0.0 if detector is None else detector.level(now)
 
     def is_suspected(self, peer: str, now: float) -> bool:
-        """The verdict on a peer."""
+        """Whether the level of a peer has reached its threshold."""
         detector = self._detectors.get(peer)
         return detector is not None and detector.is_suspected(now)
 
@@ -252,11 +259,10 @@ class PeerDetectors:
         return min((moment for moment in moments if moment is not None and moment > now), default=None)
 
     def reset(self, peer: str) -> None:
-        """A peer was restarted: what was learnt of the one before is forgotten.  Nothing happens if the
-        peer is not known."""
+        """A peer was restarted: forget what was learnt before.  Does nothing for an unknown peer."""
         if (detector := self._detectors.get(peer)) is not None:
             detector.reset()
 
     def forget(self, peer: str) -> None:
-        """A peer is no longer of interest.  Nothing happens if it is not known."""
+        """Remove the detector of a peer, if there is one."""
         self._detectors.pop(peer, None)

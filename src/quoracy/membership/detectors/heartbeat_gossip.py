@@ -1,25 +1,25 @@
-"""Gossiped heartbeat counters: everyone passes on the latest sign of life of everyone.
+"""Gossiped heartbeat counters: every peer passes on the latest counters of all peers.
 
-Each peer has a counter that only it raises.  In every interval it raises its own and sends what it
-knows of all counters to one peer at random; who receives such a table keeps the larger of each two.  A
-counter that did not grow for `fail_s` makes its peer suspected (van Renesse, Minsky and Hayden, 1998).
-Nobody has to reach everybody, so a lost packet or a broken link between two costs nothing.
+Each peer has a counter that only it raises.  In every interval it raises its own and sends all counters
+that it knows to one peer at random, which keeps the larger of each two.  A peer whose counter did not
+grow for `fail_s` is suspected (van Renesse, Minsky and Hayden, 1998).  No peer has to reach every
+other, so a lost packet or a broken link between two does no harm.
 
 A suspected peer is kept for another `fail_s` before it is forgotten, and its counter is no longer
-passed on.  By then whoever heard of its last heartbeat later than we did suspects it as well, so that
-nobody can bring it back with a number we have forgotten.
+passed on.  By then peers that learnt of its last heartbeat later than we did suspect it as well, so
+none of them can bring it back with a number that we have forgotten.
 
-A restarted peer begins at zero again, which would look like the past.  What is compared is therefore
-(generation, counter): give each start a larger generation, from a file or from the wall clock.  One
-that begins too low finds out when somebody knows more of it than itself, and skips ahead.
+A restarted peer begins at zero again, which would look old.  Therefore (generation, counter) is
+compared: give each start a larger generation, from a file or from the wall clock.  A peer that begins
+too low learns this when it receives a later heartbeat of its own, and skips ahead.
 
 Invariants
     * What is known of a peer never goes back while it is remembered; only growth ends a suspicion.
-    * The table has at most `peers_max` peers.  When it is full, newcomers are refused, and counted.
+    * The table has at most `peers_max` peers.  When it is full, new peers are refused, and counted.
     * A packet has at most `packet_bytes_max` bytes: the own counter, and a random part of the others if
       not all fit.  So news spreads in about log n intervals if a table of n fits, and later in
       proportion if not: `fail_s` must leave time for that.
-    * Packets are believed: whoever can send one can make up peers.  Authenticate them below this.
+    * Packets are not authenticated here: without a seal below, a stranger can invent peers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ __all__ = ["CounterDetector", "HeartbeatGossip"]
 
 
 class _Known:
-    """The latest heartbeat of a peer, and when we learnt of it."""
+    """The latest heartbeat of a peer, and when it arrived here."""
 
     __slots__ = ("beat", "grew_at")
 
@@ -64,8 +64,8 @@ class _Known:
 class HeartbeatGossip:
     """One peer that gossips heartbeat counters: a `Machine` (see quoracy.membership.machine).
 
-    seeds: peers to begin with; they are also tried when they are not in the table, which heals a
-    network that was parted for long.  generation: larger than at the start before, if there was one.
+    seeds: peers to begin with; they are also tried when they are not in the table, which heals long
+    partitions.  generation: larger than at the start before, if there was one.
 
     >>> settings = HeartbeatSettings(interval_s=1.0, fail_s=5.0)
     >>> a = HeartbeatGossip("a", rng=random.Random(1), seeds=["b"], settings=settings)
@@ -145,18 +145,18 @@ class HeartbeatGossip:
         )
 
     def start(self, now: float) -> list[Effect]:
-        """Begin.  The first table goes out within an interval, at random, lest all beat as one."""
+        """Begin.  The first table is sent at a random time, so that peers do not beat in step."""
         self._gossip_due = now + self._rng.random() * self.settings.interval_s
         self._plan()
         return []
 
     def tick(self, now: float) -> list[Effect]:
-        """Suspect and forget who is due; raise the own counter and send the table if that is due."""
+        """Suspect and forget the peers that are due; raise the own counter and send the table."""
         effects: list[Effect] = list(self._expire(now))
         if now >= self._gossip_due:
             self._gossip_due += self.settings.interval_s
             if self._gossip_due <= now:
-                # After a pause the missed rounds are not made up for: one table says it all.
+                # After a pause the missed rounds are left out: one table is enough.
                 self._gossip_due = now + self.settings.interval_s
             self._beat = Beat(self._beat.generation, self._beat.counter + 1)
             if targets := self._targets():
@@ -168,7 +168,7 @@ class HeartbeatGossip:
         return effects
 
     def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:
-        """Take in a table.  Raises `ProtocolError` if it is none."""
+        """Merge a table.  Raises `ProtocolError` for anything else."""
         rows = unpacked(data, sender)
         effects: list[Effect] = list(self._expire(now))
         self._counts.packets_received += 1
@@ -217,7 +217,7 @@ class HeartbeatGossip:
         return HeartbeatChangeKind.RECOVERED if was_suspected else None
 
     def _skip_ahead(self, claimed: Beat) -> None:
-        """Somebody remembers us from an earlier life: begin above that, or we are the past to them."""
+        """A peer knows a heartbeat of an earlier life of ours: begin above that."""
         if claimed > self._beat and claimed.generation + 1 < NUMBER_MAX:
             self._beat = Beat(claimed.generation + 1, 0)
 
@@ -239,7 +239,7 @@ class HeartbeatGossip:
         return told
 
     def _targets(self) -> list[Address]:
-        """A peer that seems to live, and now and then one that does not: it may have come back."""
+        """A present peer, and sometimes a suspected or missing one: it may have come back."""
         present = list(self._present)
         absent = list(self._suspected)
         absent += [each for each in self._seeds if self.grew_at(each) is None]
@@ -267,9 +267,9 @@ class HeartbeatGossip:
 class CounterDetector(FixedDetector):
     """One peer of a table, as a `Detector`: the level is the silence as a part of `fail_s`.
 
-    Growth of the counter arrives through the table.  `heartbeat` is for what is heard from the peer on
-    another way: it counts in this view only.  What the table forgets this view remembers, so that the
-    level goes on growing.
+    Growth of the counter comes from the table.  `heartbeat` is for messages that arrive on another way:
+    it counts in this view only.  The view remembers a peer that the table forgets, so that the level
+    goes on growing.
     """
 
     __slots__ = ("_gossip", "_ignored", "_peer")

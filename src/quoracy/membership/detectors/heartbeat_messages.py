@@ -1,9 +1,9 @@
-"""The values of gossiped heartbeat counters, and how a table is put into a packet.
+"""The values of gossiped heartbeat counters, and the packet that holds a table of them.
 
 A packet is a msgpack array of the tag "hb1" and rows of [address, [generation, counter]].
 
 Invariants
-    * What `unpacked` lets through is within limits: addresses of 1 to 255 bytes, numbers of 0 to 2**53.
+    * What `unpacked` returns is within limits: addresses of 1 to 255 bytes, numbers of 0 to 2**53.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _FRAME_BYTES_MAX = 1 + 4 + 3  # an array of the tag and an array of rows
 
 
 class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How often to gossip, and when to give up.
+    """How often to gossip, and when to suspect.
 
     interval_s: how often the own counter is raised and the table sent.
-    fail_s: a peer whose counter did not grow for so long is suspected.
+    fail_s: a peer whose counter did not grow for this time is suspected.
     packet_bytes_max, peers_max: the bounds of a packet and of the table.
 
     >>> HeartbeatSettings(fail_s=4.0).cleanup_s
@@ -74,7 +74,7 @@ class HeartbeatSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cleanup_s(self) -> float:
-        """A peer whose counter did not grow for so long is forgotten."""
+        """A peer whose counter did not grow for this time is forgotten."""
         return 2 * self.fail_s
 
 
@@ -100,7 +100,7 @@ class HeartbeatChangeKind(enum.Enum):
 
 
 class HeartbeatChange(msgspec.Struct, frozen=True):
-    """Something changed about a peer; `HeartbeatGossip` tells it."""
+    """Something changed about a peer; an event of `HeartbeatGossip`."""
 
     kind: HeartbeatChangeKind
     peer: Address
@@ -132,7 +132,7 @@ class _Packet(msgspec.Struct, frozen=True, array_like=True, tag="hb1", gc=False)
 
 
 class _PackedPacket(msgspec.Struct, frozen=True, array_like=True, tag="hb1", gc=False):
-    """The same with rows that are encoded already, because their sizes had to be known."""
+    """The same with rows that are encoded already, since their sizes had to be known."""
 
     rows: list[msgspec.Raw]
 
@@ -142,7 +142,7 @@ _decoder = msgspec.msgpack.Decoder(_Packet)
 
 
 def rows_that_fit_max(bytes_max: int) -> int:
-    """More rows than this never fit; how many do depends on how long their addresses are."""
+    """An upper bound for the rows that fit; how many do depends on their addresses."""
     return bytes_max // _ROW_BYTES_MIN
 
 

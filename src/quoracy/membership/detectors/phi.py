@@ -1,4 +1,4 @@
-"""Phi accrual: how improbable is this silence, for this peer?
+"""Phi accrual failure detection: how improbable is this silence, for this peer?
 
 A peer that beats every 200 ms and is 900 ms late is suspicious; one that beats every 5 s is not.  The
 detector learns the rhythm of one peer from its last intervals and answers with a level,
@@ -11,16 +11,15 @@ Published by Hayashibara, Défago, Yared and Katayama (SRDS 2004); the safeguard
 exponential model is that of Cassandra.
 
 Where this goes beyond them
-    * An interval cannot be negative, so the normal curve is cut off at 0.  That makes phi 0 at a
-      heartbeat also where the deviation is large next to the mean.
-    * A peer that changed its rhythm for good is not called interrupted for ever: after several long
-      intervals in a row they are the rhythm.
+    * An interval cannot be negative, so the normal distribution is truncated at 0.  That makes phi 0 at
+      a heartbeat also where the deviation is large compared with the mean.
+    * A peer that changed its interval permanently is learnt anew: several long intervals in a row are
+      no longer taken for interruptions.
 
 Invariants
-    * Those of every detector (interface.py).  Phi is finite and accurate for any silence
-      (normal_tail.py).
-    * Memory is bounded by `window_max`, however long the peer lives; a heartbeat costs the same always.
-    * The threshold has no part in what is learnt: one detector can serve several thresholds.
+    * Those of every detector (detector.py).  Phi is finite and accurate for any silence.
+    * Memory is bounded by `window_max`, and every heartbeat costs the same.
+    * What is learnt does not depend on the threshold: one detector can serve several.
 """
 
 from __future__ import annotations
@@ -51,7 +50,15 @@ _NANOSECONDS = 1_000_000_000
 
 
 class IntervalWindow:
-    """A sliding window of intervals.
+    """The last intervals between heartbeats, with their mean and deviation, in constant time.
+
+    Running sums of floats drift: what is added and later subtracted leaves its rounding error behind,
+    and the difference of two large squares can even become negative.  Here intervals are whole
+    nanoseconds and the sums are integers, which Python keeps exact.
+
+    Invariants
+        * At most `size_max` intervals are kept; a new one takes the place of the oldest.
+        * An interval is between 0 and INTERVAL_MAX_S; a longer one counts as INTERVAL_MAX_S.
 
     >>> window = IntervalWindow(2)
     >>> for interval_s in (100.0, 1.0, 2.0):
@@ -115,11 +122,24 @@ _TERMS = (-135_135.0, 10_395.0, -945.0, 105.0, -15.0, 3.0, -1.0)
 def phi_of_normal(z: float) -> float:
     """-log10 of the probability that a standard normal variable exceeds z.
 
+    The obvious formula, -log10(1 - F(z)), ends at phi 16, where F(z) is 1 in a float; with erfc it ends
+    at phi 307.  Three formulas that stay within the range of floats:
+
+        z <= 0         -log1p(-erfc(-z/√2) / 2)     keeps its digits where phi is almost 0
+        0 < z <= 20    -log(erfc(z/√2) / 2)
+        z > 20         z²/2 + log(z √2π) - log1p(-1/z² + 3/z⁴ - 15/z⁶ …)
+
+    The last is the asymptotic expansion of Mills' ratio (Abramowitz and Stegun 26.2.12).  It
+    alternates, so its error is below the first term left out: 3e-15 at z = 20, less beyond.
+
+    Finite and never negative for every |z| up to 1e150.  Where the formulas meet, phi does not fall:
+    each stays on its side of the common value.
+
     >>> round(phi_of_normal(0.0), 6)  # one in two
     0.30103
     >>> round(phi_of_normal(5.612), 3)  # about one in 10**8
     8.0
-    >>> round(phi_of_normal(1_000.0), 3)  # far beyond what erfc can tell from nothing
+    >>> round(phi_of_normal(1_000.0), 3)  # where erfc is 0
     217150.64
     """
     if z <= 0.0:
@@ -142,10 +162,10 @@ _PHI_WHERE_THEY_MEET = _by_expansion(_EXPANSION_FROM)
 
 THRESHOLD_MIN, THRESHOLD_MAX = 1e-6, 1e6
 
-# What is longer than the acceptable pause is an interruption and not learnt from.  The pause may be set
-# to nothing, though, so only what is also longer than so many expected intervals is one.
+# An interval longer than the acceptable pause is an interruption, from which nothing is learnt.  Since
+# the pause may be 0, it must also be longer than this many expected intervals.
 _INTERRUPTION_INTERVALS = 4.0
-# So many interruptions without anything between are the rhythm.
+# This many interruptions in a row are a new rhythm.
 _INTERRUPTIONS_MAX = 8
 
 
@@ -156,10 +176,9 @@ class PhiSettings(msgspec.Struct, frozen=True, kw_only=True):
     first_interval_s: how far apart heartbeats are expected to be until some were seen; the deviation is
     taken to be a quarter of it.
     window_max: how many intervals are remembered.
-    deviation_min_s: no rhythm is taken to be steadier than this, or the first late packet after a quiet
-    hour would be a sensation.
-    acceptable_pause_s: added to the mean: silences up to this much longer than usual (a garbage
-    collection, say) are nothing special.
+    deviation_min_s: the least deviation that is assumed; otherwise the first late packet after a steady
+    hour would give a very high phi.
+    acceptable_pause_s: added to the mean, to tolerate pauses such as garbage collections.
     distribution: "normal", or "exponential" for heartbeats that come at random, as gossip does.
 
     >>> PhiSettings(threshold=10.0).window_max
@@ -233,7 +252,7 @@ class PhiDetector:
 
     @property
     def deviation_s(self) -> float:
-        """The deviation phi is computed with: that of the window, or the least allowed."""
+        """The deviation with which phi is computed: that of the window, or `deviation_min_s`."""
         return self._deviation_s
 
     @property
@@ -286,7 +305,7 @@ class PhiDetector:
         return _first_moment(lambda now: self.level(now) >= phi, guess, not_before=self._last)
 
     def reset(self) -> None:
-        """The peer was restarted: what is known of its rhythm is the estimate again, and phi is 0."""
+        """The peer was restarted: begin with the estimate again; phi is 0."""
         self._last = None
         self._suspected_at = None
         self._expect(self._settings.first_interval_s)
@@ -306,7 +325,7 @@ class PhiDetector:
     def _expect(self, interval_s: float) -> None:
         """Begin anew with an estimate.
 
-        With no history the first silence would look infinitely surprising, and every booting peer would
+        Without history the first silence would be infinitely improbable, and every starting peer would
         be suspected at once.  Two intervals, a quarter below and above, have this mean and deviation.
         """
         self._expected_s = interval_s
@@ -319,7 +338,7 @@ class PhiDetector:
     def _measure(self) -> None:
         self._centre_s = self._window.mean_s + self._settings.acceptable_pause_s
         self._deviation_s = max(self._window.deviation_s, self._settings.deviation_min_s)
-        # What the part of the curve below 0 takes away; phi is counted from there.
+        # The part of the distribution below 0 is cut off; phi is counted from there.
         self._phi_at_once = phi_of_normal(-self._centre_s / self._deviation_s)
 
     def _phi_after(self, silent_s: float) -> float:
@@ -330,15 +349,15 @@ class PhiDetector:
         return max(0.0, phi_of_normal(z) - self._phi_at_once)
 
     def _silence_with(self, phi: float) -> float:
-        """After how long a silence phi is this large, but for rounding."""
+        """The silence after which phi is this large, apart from rounding."""
         if self._settings.distribution == "exponential":
             return self._settings.acceptable_pause_s + phi * self._exponential_mean_s * LN_10
         return self._centre_s + self._deviation_s * _normal_with(phi + self._phi_at_once)
 
     @property
     def _exponential_mean_s(self) -> float:
-        # An exponential distribution deviates by its mean: the same floor keeps a burst from making
-        # every pause after it look like death.
+        # The deviation of an exponential distribution is its mean: the same minimum keeps a burst of
+        # heartbeats from making every pause after it suspicious.
         return max(self._window.mean_s, self._settings.deviation_min_s)
 
 
@@ -346,7 +365,7 @@ def _normal_with(phi: float) -> float:
     """The z with this phi, by Newton's method.
 
     P(Z > z) is at most exp(-z²/2) / 2, so the first guess is not below the answer; phi is convex, so
-    the steps lead down to it without passing it.
+    the steps approach it from above.
     """
     z = math.sqrt(2.0 * LN_10 * phi)
     for _ in range(60):
@@ -362,7 +381,7 @@ def _normal_with(phi: float) -> float:
 def _first_moment(reached: Callable[[float], bool], guess: float, *, not_before: float) -> float:
     """The smallest float at which `reached` is true, near the guess; it is false at `not_before`.
 
-    A timer that is set a hair too early would find nothing to say, and be set again, and again.
+    A timer that fires slightly too early would find nothing to do, and be set again and again.
     """
     late = early = max(guess, not_before)
     step = math.ulp(late)

@@ -1,4 +1,4 @@
-"""Gossip: everyone's small state, known to everyone after a while."""
+"""Gossip: the small state of each participant, known to all participants after a while."""
 
 from quoracy.membership.gossip.machine import Gossip as Gossip
 from quoracy.membership.gossip.model import GossipStatistics as GossipStatistics

@@ -1,23 +1,23 @@
-"""Gossip: everyone's small state, known to everyone after a while, without anyone in charge.
+"""The gossip machine: the small state of each participant spreads to all, without a coordinator.
 
 Each participant owns a map of keys to bytes, which only it writes.  Others hold replicas of it, each of
-which is what the owner had at some version.  State travels as rumours, by comparing, or both.
+which is what the owner had at some version.  State spreads as rumours, by comparing, or both.
 
 An exchange goes only as far as there is a difference:
 
-    Sync     ->              the hash of all I know; nothing comes back if yours is the same
+    Sync     ->              the hash of all I know; no answer if yours is the same
              <-  Parts       mine differs; the hashes of its parts
     Digests  ->              of the parts that differ, I know these owners up to these versions
              <-  News        what you lack, and what I want
     News     ->              what you want
 
-Each message is answered by itself and nothing is remembered in between, so any of them may be lost,
-doubled or late.
+Each message is answered on its own and nothing is remembered in between, so any of them may be lost,
+duplicated or late.
 
 Invariants
-    * What is known of an owner only becomes later, and is always what that owner once had.
-    * Nobody else's word changes our own map.  If somebody knows of a later version of us than we do,
-      our generation grows beyond it: we were restarted with an old one, or somebody else has our name.
+    * What is known of an owner only becomes later, and is always a state that this owner once had.
+    * No message changes our own map.  If a peer knows a later version of us than we do, our generation
+      grows beyond it: we were restarted with an old one, or another participant has our name.
     * What is sent unasked is one packet for each round and peer, whatever the number of owners.
 """
 
@@ -52,14 +52,14 @@ from quoracy.membership.settings import NAME_BYTES_MAX
 
 __all__ = ["Gossip"]
 
-# With so few owners their digests are not larger than the hashes of parts: those are left out.
+# With so few owners their digests are no larger than the hashes of parts, which are left out.
 _FEW_OWNERS = 24
 _DATAGRAM_BYTES_MAX = 65_535
 _DEFAULTS = GossipSettings()
 
 
 class Gossip:
-    """One participant: a `Machine`.  Tells `StateChanged` of what others own.
+    """One participant: a `Machine`.  Reports `StateChanged` for the keys of others.
 
     generation: larger at each start of this participant than at any start before, such as the time.
 
@@ -97,7 +97,7 @@ class Gossip:
         self._now = -math.inf
         self._exchange_due = self._push_due = self._clean_due = math.inf
         self._pushed_at = -math.inf
-        # Owner -> up to where it was asked for a moment ago, so as not to ask everyone at once.
+        # Owner -> the version that was requested a moment ago, so as not to ask several peers for it.
         self._asked: dict[str, tuple[int, int]] = {}
         self._asked_until = -math.inf
         self.set_peers(peers)
@@ -114,7 +114,7 @@ class Gossip:
 
     @property
     def owners(self) -> frozenset[str]:
-        """Everyone of whom something is known, even if it is an empty map."""
+        """All participants of which something is known, even if it is an empty map."""
         return frozenset(self._state.table.replicas)
 
     def get(self, owner: str, key: str) -> bytes | None:
@@ -151,7 +151,7 @@ class Gossip:
     # -- what the owner of this machine does
 
     def set_peers(self, addresses: Iterable[Address]) -> None:
-        """Whom to talk to from now on: all others who are alive.  Whoever else asks is answered too.
+        """The peers to contact from now on: all others that are alive.  Any sender is answered.
 
         A tuple is kept as it is, so that thousands in one process can share it.  `next_due` may change.
         """
@@ -175,8 +175,8 @@ class Gossip:
     def forget(self, owner: str, now: float) -> list[Effect]:
         """Drop what is known of an owner that is gone for good.
 
-        What others still say of its generation is passed over for `forget_s`.  If it lives after all,
-        it hears of this from us and begins another generation.
+        News about its generation is ignored for `forget_s`.  If it lives after all, it learns of this
+        from us and begins another generation.
         """
         changes = self._state.forget(owner, now)
         self._saw(now)
@@ -186,7 +186,7 @@ class Gossip:
 
     def start(self, now: float) -> list[Effect]:
         if self.settings.mode.compares:
-            # Those who start together must not go on in step.
+            # Participants that start together must not exchange in step.
             self._exchange_due = now + self._rng.random() * self.settings.exchange_interval_s
         self._saw(now)
         return []
@@ -212,7 +212,7 @@ class Gossip:
         return self._receive(decode(data, bytes_max=self.settings.stream_bytes_max), sender, now)
 
     def unreachable(self, to: Address, now: float) -> list[Effect]:
-        """Nothing is lost: a later round goes to somebody else."""
+        """Nothing to do: a later round goes to another peer."""
         del to
         self._saw(now)
         return []
@@ -251,10 +251,10 @@ class Gossip:
         table = self._state.table
         count = len(hashes) // PART_BYTES
         if count == 1 and len(table.replicas) > _FEW_OWNERS:
-            # Somebody who knows few, and sent no parts; all that we know is not for one packet.
+            # The peer knows few owners and sent no parts; what we know does not fit into one packet.
             count = self.settings.buckets
             hashes = bytes(PART_BYTES * count)
-        # The hashes of parts are short: if all agree though the roots did not, one is looked into.
+        # The hashes of parts are short: if all are equal though the roots differ, one part is compared.
         parts = table.differing(hashes) or [self._rng.randrange(count)]
         self._rng.shuffle(parts)
         chosen: list[int] = []
@@ -313,7 +313,7 @@ class Gossip:
         )
 
     def _may_ask(self, want: Digest, promised: Iterable[Digest], now: float) -> bool:
-        """Whether nobody was asked for as much a moment ago: many may offer the same at once."""
+        """Whether no peer was asked for this version a moment ago: many may offer it at once."""
         if now >= self._asked_until or len(self._asked) >= self.settings.hot_max:
             self._asked.clear()
             self._asked_until = now + self.settings.push_interval_s
@@ -336,7 +336,7 @@ class Gossip:
             assert replica.generation == generation
             delta, digest = replica.delta_after(after), replica.digest
             size = len(encode(delta))
-            # What no packet holds is not sent to those who may have it: they ask if they do not.
+            # What does not fit into a packet is only announced: peers ask for it if they lack it.
             is_hint = size > room_max
             size = len(encode(digest)) if is_hint else size
             if size > room:
@@ -361,7 +361,7 @@ class Gossip:
         self._renew_due()
 
     def _renew_due(self) -> None:
-        """Plan what there is a reason for now."""
+        """Plan the next push and the next cleaning, and set `next_due`."""
         if self._push_due == math.inf and self._peers and len(self._state.rumours):
             self._push_due = max(self._now, self._pushed_at + self.settings.push_interval_s)
         if self._clean_due == math.inf and self._state.needs_cleaning:

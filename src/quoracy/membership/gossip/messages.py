@@ -1,6 +1,6 @@
-"""What participants say to each other: MessagePack arrays, checked before any of it is believed.
+"""The messages of gossip: MessagePack arrays, checked when they are decoded.
 
-    Sync     "my state hashes to this"; whoever has the same says nothing
+    Sync     "my state has this hash"; no answer if the receiver has the same
     Parts    "mine differs; these are the hashes of its parts"
     Digests  "of these parts, I have these owners, up to these versions"
     News     deltas, and what is wanted, hinted at, or gone
@@ -38,7 +38,7 @@ __all__ = [
     "encode",
 ]
 
-# Generations and versions stay below: one more than any that was heard of is still a legal one.
+# With a margin, so that one more than any received generation or version is still valid.
 COUNT_MAX = 2**62
 PART_BYTES = 4
 _PARTS_MAX = 65_536
@@ -72,7 +72,7 @@ class Delta(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Digest(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
-    """How much somebody knows of an owner; 0 and 0: nothing."""
+    """The version of an owner that the sender knows; 0 and 0: nothing."""
 
     owner: _Name
     generation: _Count
@@ -90,7 +90,7 @@ class Parts(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False, forbi
 
 
 class Digests(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknown_fields=True):
-    """All that is known of the owners in some of `parts_count` parts.
+    """The owners that the sender knows in some of `parts_count` parts.
 
     one_way: the sender wants to learn, not to teach.
     """
@@ -102,8 +102,8 @@ class Digests(msgspec.Struct, frozen=True, array_like=True, tag=3, forbid_unknow
 
 
 class News(msgspec.Struct, frozen=True, array_like=True, tag=4, forbid_unknown_fields=True):
-    """wants: "send what I lack beyond this".  hints: "I know this much; ask if you do not".
-    gone: "this generation of that owner is forgotten here": its owner can then begin another.
+    """wants: "send what I lack beyond this".  hints: "I know this version; ask if you do not".
+    gone: "this generation of that owner is forgotten here": the owner can then begin another.
     """
 
     deltas: list[Delta] = []
@@ -127,7 +127,7 @@ def encode(message: Message | Delta | Digest) -> bytes:
 
 
 def decode(data: bytes, *, bytes_max: int) -> Message:
-    """Raises `ProtocolError` for anything that no participant would say."""
+    """Raises `ProtocolError` for anything that no participant would send."""
     if len(data) > bytes_max:
         raise ProtocolError(f"gossip of {len(data):,} bytes: at most {bytes_max:,} are taken")
     message = codec.decode(_decoder, data, "gossip that cannot be read")

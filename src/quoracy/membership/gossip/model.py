@@ -1,4 +1,4 @@
-"""What gossip tells its owner: values only."""
+"""The values of gossip: changes and statistics."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["GossipStatistics", "StateChanged"]
 
 
 class StateChanged(msgspec.Struct, frozen=True):
-    """Somebody else's key has another value here than before; None: it is gone.
+    """The key of another participant has another value here than before; None: it was removed.
 
-    version: how far the owner had written.  For a key that went with its owner's past life, or whose
-    deletion is no longer remembered, it is the version of the state that no longer has it.
+    version: the owner's version of the change.  For a key that was removed by a new generation, or
+    whose deletion is no longer remembered, it is the version of the state that no longer has it.
     """
 
     owner: str
@@ -24,14 +24,14 @@ class StateChanged(msgspec.Struct, frozen=True):
 class GossipStatistics(msgspec.Struct, kw_only=True):
     """Counters since the start, and the sizes of the tables now.
 
-    exchanges: begun here.  differences: exchanges of others that found us different.
-    rumours: deltas sent because they were new.  asked: owners asked for, after a gap or a hint.
+    exchanges: begun here.  differences: exchanges of others in which our hash differed.
+    rumours: deltas sent because they were new.  asked: owners requested after a gap or a hint.
     packets, streams, bytes: what was sent.
-    applied: deltas that brought something new.  stale: deltas that did not.  gaps: deltas that begin
-    after what is known here.
-    refused: deltas over a bound of ours.  owners_refused: owners that are not kept since there are too
-    many.  revenants: mentions of forgotten owners that were passed over.
-    skips: how often somebody knew more of us than we do, so that our generation had to grow.
+    applied: deltas with something new.  stale: deltas without.  gaps: deltas that begin after what is
+    known here.
+    refused: deltas over a bound of ours.  owners_refused: owners beyond `owners_max`.
+    revenants: mentions of forgotten owners that were ignored.
+    skips: how often another participant knew a later version of us, so that our generation had to grow.
     """
 
     exchanges: int = 0

@@ -1,8 +1,8 @@
-"""How messages become effects: in datagrams as long as it is little, as one reliable message beyond.
+"""How messages become effects: a few datagrams, or one reliable message for more.
 
 Invariants
     * No datagram is over `packet_bytes_max`, no reliable message over `stream_bytes_max`.
-    * A delta that fits no datagram is cut only where the replica it makes is one that once was.
+    * A delta that fits no datagram is cut only where the resulting replica is one that the owner had.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Packets:
         self._counters = counters
 
     def packet(self, to: Address, message: Message) -> list[Effect]:
-        """For what was made to fit."""
+        """A message that is known to fit into a datagram."""
         data = encode(message)
         assert len(data) <= self._settings.packet_bytes_max
         self._counters.packets += 1
@@ -59,7 +59,7 @@ class Packets:
         gone: list[Digest],
         rng: random.Random,
     ) -> list[Effect]:
-        """As few messages as possible; what does not fit into the largest is left for another round."""
+        """As few messages as possible; what does not fit is left for another round."""
         settings = self._settings
         room = settings.packet_bytes_max - FRAME_BYTES
         small: list[Delta] = []
@@ -95,13 +95,13 @@ class Packets:
 
 
 def _fitting(digests: Sequence[Digest], bytes_max: int) -> list[Digest]:
-    """The first ones, as many as there is room for."""
+    """The first digests that fit."""
     sizes = itertools.accumulate(len(encode(digest)) for digest in digests)
     return list(digests[: sum(size <= bytes_max for size in sizes)])
 
 
 def _filled(deltas: Iterable[Delta], bytes_max: int) -> list[list[Delta]]:
-    """Batches that are each as large as may be."""
+    """Batches of deltas, each as large as allowed."""
     batches: list[list[Delta]] = []
     room = 0
     for delta in deltas:

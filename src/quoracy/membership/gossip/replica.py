@@ -1,14 +1,14 @@
-"""One owner's state, as it was at some version.
+"""A replica: the state of one owner, as it was at some version.
 
-Only the owner writes, and each write is its next version.  A replica is what the owner had at `version`
-of `generation`: not more, not less, not a mixture.  So replicas of one owner are totally ordered by
-(generation, version), merging two is taking the later one, and a delta is a short way to say the later
-one to somebody who has the earlier.
+Only the owner writes, and each write makes its next version.  A replica is exactly what the owner had
+at `version` of `generation`, never a mixture.  So replicas of one owner are totally ordered by
+(generation, version), merging two means taking the later one, and a delta is the difference between an
+earlier and a later one.
 
-A deleted key is kept as an entry without value, so that a delta can say it.  After a time it is
-dropped, and `floor` rises to its version: from then on, whoever is below the floor cannot be told by a
-delta what to delete, and is sent the whole state, which replaces theirs.  So a deleted key does not
-return, however long its holder was away.
+A deleted key is kept as an entry without value, so that a delta can contain the deletion.  After a time
+it is dropped, and `floor` rises to its version: from then on a peer below the floor is sent the whole
+state, which replaces its own, since a delta no longer contains all deletions.  So a deleted key does
+not return, however long a peer was away.
 
 Invariants
     * `entries` is in the order of versions, and so is `tombstones`: all deletions above `floor`.
@@ -28,7 +28,7 @@ __all__ = ["Replica", "hash64", "pieces"]
 
 
 def hash64(text: str) -> int:
-    """63 bits, so that it is an int64 in any encoding.
+    """A hash of 63 bits, so that it is an int64 in any encoding.
 
     >>> hash64("a") == hash64("a") != hash64("b")
     True
@@ -37,7 +37,7 @@ def hash64(text: str) -> int:
 
 
 class Replica:
-    """What one owner had at one version.
+    """The state of one owner at one version.
 
     >>> mine = Replica("a", generation=1)
     >>> mine.write("colour", b"red", forget_at=60.0)
@@ -95,7 +95,7 @@ class Replica:
         self._put(Entry(key, self.version, value), forget_at)
 
     def delta_after(self, version: int) -> Delta:
-        """For somebody who has this generation at `version`; with 0, for anyone who has less."""
+        """The delta for a peer that has `version` of this generation; 0: for any earlier state."""
         if not version or version < self.floor:
             entries = list(self.entries.values())
             return Delta(self.owner, self.generation, 0, self.version, self.floor, entries)
@@ -106,7 +106,7 @@ class Replica:
         return Delta(self.owner, self.generation, version, self.version, 0, entries)
 
     def is_continued_by(self, delta: Delta) -> bool:
-        """Whether a later delta can be applied: it is whole, or begins at what is here or before."""
+        """Whether a later delta can be applied: it is whole, or begins at our version or before."""
         return not delta.after or (delta.generation == self.generation and delta.after <= self.version)
 
     def size_after(self, delta: Delta) -> tuple[int, int]:
@@ -120,7 +120,7 @@ class Replica:
         return count, size
 
     def apply(self, delta: Delta, *, forget_at: float) -> list[StateChanged]:
-        """Become what the delta says, which is later than this; returns what differs."""
+        """Apply a delta, which must be later; returns the changes."""
         assert (delta.generation, delta.upto) > self.rank
         assert self.is_continued_by(delta)
         before = dict(self.live()) if not delta.after else {}
@@ -143,7 +143,7 @@ class Replica:
         return changes
 
     def forget_deletions(self, now: float, tombstones_max: int) -> None:
-        """Drop what is remembered of deletions whose time has come, and the oldest of too many."""
+        """Forget deletions whose time is over, and the oldest beyond `tombstones_max`."""
         while self.tombstones:
             key, forget_at = next(iter(self.tombstones.items()))
             if forget_at > now and len(self.tombstones) <= tombstones_max:
@@ -152,7 +152,7 @@ class Replica:
             self.floor = self.entries.pop(key).version
 
     def _put(self, entry: Entry, forget_at: float) -> None:
-        old = self.entries.pop(entry.key, None)  # so that it goes to the end
+        old = self.entries.pop(entry.key, None)  # so that it moves to the end
         if old is not None:
             if old.value is None:
                 del self.tombstones[entry.key]
@@ -166,10 +166,10 @@ class Replica:
 
 
 def pieces(delta: Delta, bytes_max: int) -> list[Delta] | None:
-    """A delta in parts that each fit, oldest first; None if it cannot be parted.
+    """A delta in parts that each fit, oldest first; None if it cannot be divided.
 
-    It may be cut only behind a version below which none is missing: where a key was written again
-    later, its earlier version is in no delta, and whoever stopped in between would have what never was.
+    It may be cut only after a version below which none is missing: where a key was written again later,
+    its earlier version is in no delta, so a replica between the two would be one that never existed.
 
     >>> first, second, third = (Entry(key, version, bytes(30)) for version, key in enumerate("abc", 1))
     >>> [part.upto for part in pieces(Delta("a", 1, 0, 3, 0, [first, second, third]), 60)]

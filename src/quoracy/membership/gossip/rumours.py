@@ -1,11 +1,11 @@
-"""What is new enough to be told unasked, and how often it still will be.
+"""Rumours: what is new enough to be sent unasked, and how many more times.
 
-Every advance of an owner's replica is told for a number of rounds, together with what followed it.
-Those that were told least come first, so that a flood of news does not hide the newest.
+Every advance of an owner's replica is sent in a number of rounds, together with what followed it.
+Those that were sent least come first, so that a flood of news does not hide the newest.
 
 Invariants
-    * At most `hot_max` owners are hot; the one that was told most makes room.
-    * One owner has at most one step for each round that a rumour lives.
+    * At most `hot_max` owners have rumours; the one that was sent most makes room.
+    * One owner has at most one step for each round of a rumour.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["Rumours"]
 
 
 class _Hot:
-    """One owner's advances that are still told: where each began, and how often it still goes out."""
+    """The advances of one owner that are still sent: where each began, and how many rounds are left."""
 
     __slots__ = ("generation", "steps")
 
@@ -27,7 +27,8 @@ class _Hot:
 
 
 class Rumours:
-    """
+    """The rumours of one participant.
+
     >>> rumours = Rumours(hot_max=10)
     >>> rumours.heat("a", generation=1, after=4, times=1)
     >>> [(owner, after) for owner, generation, after in rumours]
@@ -47,12 +48,12 @@ class Rumours:
         return len(self._hot)
 
     def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        """Owner, generation and the version after which it is told; those told least first."""
+        """Owner, generation and the version after which it is sent; those sent least first."""
         order = sorted(self._hot.items(), key=lambda item: -item[1].steps[-1][1])
         return ((owner, hot.generation, hot.steps[0][0]) for owner, hot in order)
 
     def heat(self, owner: str, *, generation: int, after: int, times: int) -> None:
-        """An owner advanced beyond a version; it is told so many times.  With 0, all of it is new."""
+        """An owner advanced beyond version `after` (0: all is new), which is sent `times` times."""
         hot = self._hot.get(owner)
         if hot is None:
             if len(self._hot) >= self._hot_max:
@@ -62,7 +63,7 @@ class Rumours:
         elif not after or hot.generation != generation:
             hot.generation = generation
             hot.steps.clear()
-        # What was not told yet goes out with the same step.
+        # What was not sent yet goes with the same step.
         if not hot.steps or hot.steps[-1][1] < times:
             hot.steps.append([after, times])
 
@@ -76,5 +77,5 @@ class Rumours:
             del self._hot[owner]
 
     def cool(self, owner: str) -> None:
-        """Say no more of an owner."""
+        """Send no more about an owner."""
         self._hot.pop(owner, None)

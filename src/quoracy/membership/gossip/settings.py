@@ -1,4 +1,4 @@
-"""The numbers of gossip, each with a default for small state on a local network."""
+"""The settings of gossip, with defaults for small state on a local network."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["GossipMode", "GossipSettings"]
 class GossipMode(enum.Enum):
     """How news travels.
 
-    PUSH: what is new is sent to random peers for some rounds, like a rumour.  Quick at first; whoever
-    is missed by all of them stays ignorant until the owner writes again.
+    PUSH: what is new is sent to random peers for some rounds, as a rumour.  Quick at first; a peer that
+    is missed by all of them learns nothing until the owner writes again.
     PULL: each round one random peer is asked for what it knows better.  Slow at first, quick at last.
     PUSH_PULL: each round state is compared with one random peer, and both learn.
     MIXED: rumours for speed, and PUSH_PULL for certainty.
@@ -41,13 +41,13 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How one participant behaves.  All of a cluster should have the same.
 
     mode: how news travels.
-    exchange_interval_s: so often state is compared with one random peer.  Equal state costs one packet
+    exchange_interval_s: how often state is compared with one random peer.  Equal state costs one packet
     of about a dozen bytes.
-    push_interval_s, push_fanout: while there is news, it goes to so many random peers so often,
-    push_mult: push_mult * ceil(log10(n + 1)) times.
-    tombstone_s: so long it is remembered that a key was deleted.  Whoever was away for longer is sent
-    all of the owner's state instead of what changed.
-    forget_s: so long a forgotten owner of the same generation is not let in again.
+    push_interval_s, push_fanout: while there is news, it is sent to `push_fanout` random peers in each
+    interval.  push_mult: news is sent push_mult * ceil(log10(n + 1)) times.
+    tombstone_s: how long a deletion is remembered.  A participant that was away for longer is sent all
+    of the owner's state instead of what changed.
+    forget_s: how long a forgotten owner of the same generation is refused.
 
     key_bytes_max, value_bytes_max, entries_max, owner_bytes_max: what one owner may have.  Own writes
     beyond raise `InvalidRequest`; foreign deltas that lead beyond are dropped and counted, and the
@@ -55,13 +55,13 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
     tombstones_max: deletions that are remembered of one owner; beyond, the oldest is dropped early,
     as if its time had come.
     owners_max: owners that are kept; further ones are passed over and counted.
-    hot_max: owners with news to push; beyond, the one that was pushed most is dropped, and comparing
-    brings it.
+    hot_max: owners with news to push; beyond, the one that was pushed most is dropped, and its news
+    spreads by comparing.
 
     packet_bytes_max: size of a datagram.
     stream_above_bytes: more than this for one peer goes as one reliable message, not as datagrams.
     stream_bytes_max: the largest reliable message, sent or taken.
-    buckets: in so many parts state is compared when it differs.
+    buckets: the number of parts in which state is compared when it differs.
     """
 
     mode: GossipMode = GossipMode.MIXED
@@ -114,7 +114,7 @@ class GossipSettings(msgspec.Struct, frozen=True, kw_only=True):
         return self.tombstones_max * (self.key_bytes_max + 64)
 
     def pushes_max(self, participants_count: int) -> int:
-        """How many rounds a rumour is told by each.
+        """In how many rounds each participant sends a rumour.
 
         >>> GossipSettings().pushes_max(participants_count=1_000)
         16

@@ -1,12 +1,13 @@
-"""All that one participant knows, and how it takes in more.
+"""All that one participant knows, how it merges deltas, and the bounds of what one owner may have.
 
-Merging keeps the later of two replicas of an owner, so in which order, how often and from whom deltas
-come makes no difference to where it ends.
+Merging keeps the later of two replicas of an owner, so the order, the number and the source of deltas
+make no difference to the result.  A write of our own beyond a bound raises; a delta that leads beyond
+one is refused as a whole, since a part of it would be a state that its owner never had.
 
 Invariants
     * A replica only becomes later: a higher generation, or a higher version of the same.
-    * Our own replica changes by our writes only; its generation also to stay ahead of rumours of us.
-    * What is forgotten here stays away, until its generation grows or its time is over.
+    * Our own replica changes by our writes only, its generation also to stay ahead of claims of others.
+    * A forgotten owner is refused until its generation grows or `forget_s` is over.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ __all__ = ["State", "check_write"]
 
 
 class State:
-    """Everyone's replicas with ours among them, and what of it is news.
+    """The replicas of all owners, including ours, and what of it is news.
 
     >>> state = State("a", generation=1, settings=GossipSettings(), counters=GossipStatistics())
     >>> state.write("colour", b"red", now=0.0)
@@ -51,7 +52,7 @@ class State:
         return self._has_tombstones or self.table.forgotten_count > 0
 
     def write(self, key: str, value: bytes | None, now: float) -> None:
-        """Our next version, unless it would say nothing new."""
+        """Make our next version, unless the value is the same."""
         if value is not None:
             check_write(self._settings, self.mine, key, value)
         if self.mine.value(key) != value:
@@ -60,7 +61,7 @@ class State:
             self._advanced(self.mine, before, now)
 
     def merge(self, delta: Delta, now: float) -> list[StateChanged] | None:
-        """Become later, if the delta is; None if it begins after what is known here."""
+        """Apply a delta if it is later.  None if it begins after what is known here."""
         if delta.owner == self.mine.owner:
             return []
         replica = self.table.get(delta.owner)
@@ -84,7 +85,7 @@ class State:
         return changes
 
     def defend(self, claim: Digest, now: float, *, is_gone: bool = False) -> None:
-        """If somebody speaks of us, be later than whatever they know, or have forgotten."""
+        """If a claim is about us, become later than what its sender knows, or has forgotten."""
         mine = self.mine
         if claim.owner != mine.owner:
             return
@@ -97,7 +98,7 @@ class State:
             self._counters.skips += 1
         elif mine.version or not claim.generation:
             return
-        # With nothing written yet in this life, the past one is answered by saying that it is over.
+        # Nothing is written in this generation yet: an empty version 1 ends the earlier generation.
         mine.version = max(1, mine.version)
         self._advanced(mine, 0, now)
 
@@ -114,7 +115,7 @@ class State:
         ]
 
     def lacking(self, digests: Iterable[Digest]) -> list[Digest]:
-        """How much is known here of those owners of whom somebody knows more."""
+        """The digests known here of the owners of which a peer knows more."""
         found = []
         for digest in digests:
             known = self.table.digest(digest.owner)
@@ -127,7 +128,7 @@ class State:
         return found
 
     def gone(self, digests: Iterable[Digest]) -> list[Digest]:
-        """Those who are spoken of and forgotten here."""
+        """The owners in these digests that are forgotten here."""
         return [
             Digest(digest.owner, self.table.barred_generation(digest.owner), 0)
             for digest in digests
@@ -135,7 +136,7 @@ class State:
         ]
 
     def beyond(self, known: Digest) -> Delta | None:
-        """What somebody lacks who knows that much of an owner; None if nothing."""
+        """The delta that a peer lacks which knows this much of an owner; None if nothing."""
         replica = self.table.get(known.owner)
         if replica is None or (known.generation, known.version) >= replica.rank:
             return None
@@ -151,7 +152,7 @@ class State:
         return True
 
     def clean(self, now: float) -> None:
-        """Forget old deletions, and end bars."""
+        """Forget old deletions, and admit owners again whose time is over."""
         self._has_tombstones = False
         for replica in self.table.replicas.values():
             if replica.tombstones:
@@ -160,7 +161,7 @@ class State:
         self.table.let_in_again(now)
 
     def _advanced(self, replica: Replica, after: int, now: float) -> None:
-        """A replica became later than `after`: hash it anew, and tell others if that is how we are."""
+        """A replica became later than `after`: renew its hash, and make it a rumour if we push."""
         replica.forget_deletions(now, self._settings.tombstones_max)
         self.table.renew(replica)
         self._has_tombstones |= bool(replica.tombstones)
@@ -170,7 +171,7 @@ class State:
 
 
 def _is_within_bounds(settings: GossipSettings, replica: Replica, delta: Delta) -> bool:
-    """Whether a replica may become what a delta makes of it."""
+    """Whether a replica stays within the bounds of one owner after a delta."""
     for entry in delta.entries:
         if len(entry.key.encode()) > settings.key_bytes_max:
             return False

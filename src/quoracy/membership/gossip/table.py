@@ -1,12 +1,12 @@
-"""Everyone's replicas, and hashes of them that tell in a few bytes whether two tables are the same.
+"""All replicas by owner, and hashes that show in a few bytes whether two tables are equal.
 
-The root is the exclusive or of one hash for each owner's (generation, version), so that to renew it
-costs the same whatever the number of owners.  Owners fall into parts by a hash of their names; each
-part has such a sum too, and tells where two tables differ.
+The root is the exclusive or of one hash for each owner's (generation, version), so that a change costs
+the same whatever the number of owners.  Owners are divided into parts by a hash of their names; each
+part has such a sum, too, which shows where two tables differ.
 
 Invariants
     * `root` and the sums of the parts are those of the replicas, after every call.
-    * At most `owners_max` owners, and as many that are forgotten; the longest forgotten makes room.
+    * At most `owners_max` owners, and as many forgotten ones; the one forgotten for longest makes room.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ class Table:
         return self._replicas.get(owner)
 
     def digest(self, owner: str) -> Digest:
-        """What is known of an owner; 0 and 0 for nothing."""
+        """The version that is known of an owner; 0 and 0 for nothing."""
         replica = self._replicas.get(owner)
         return Digest(owner, 0, 0) if replica is None else replica.digest
 
     def renew(self, replica: Replica) -> None:
-        """A replica is new here, or has become later."""
+        """Add a replica, or renew the hash of one that has become later."""
         part = replica.owner_hash % self._parts_count
         fingerprint = hash64(f"{replica.generation} {replica.version} {replica.owner}")
         if replica.owner in self._replicas:
@@ -82,7 +82,7 @@ class Table:
         self._sums[part] = self._sums.get(part, 0) ^ change
 
     def forget(self, owner: str, *, until: float) -> Replica | None:
-        """Drop an owner; its generation is barred for a while.  None if it is not known."""
+        """Remove an owner and bar its generation for a while.  None if it is not known."""
         replica = self._replicas.pop(owner, None)
         if replica is None:
             return None
@@ -104,7 +104,7 @@ class Table:
         return self._forgotten[owner][0]
 
     def let_in_again(self, now: float) -> None:
-        """End the bars whose time has come."""
+        """Admit the owners again whose time is over."""
         ended = [owner for owner, (_, until) in self._forgotten.items() if until <= now]
         for owner in ended:
             del self._forgotten[owner]
@@ -125,7 +125,7 @@ class Table:
         return bytes(found)
 
     def differing(self, hashes: bytes) -> list[int]:
-        """The parts whose sums are not those of another table."""
+        """The parts whose sums differ from those of another table."""
         mine = self.sums(len(hashes) // PART_BYTES)
         if mine == hashes:
             return []

@@ -1,7 +1,7 @@
-"""Places on a network: how they are written, found by name, and told to others.
+"""Addresses: parsing, looking up names, choosing the one to advertise, and binding sockets.
 
-Inside, an address is always "IP:PORT" or "[IPv6]:PORT"; names are looked up once, on the way in, in a
-thread: a name server that takes its time must not stop the protocol's timers.
+Internally, an address is always "IP:PORT" or "[IPv6]:PORT".  Names are looked up once, when they are
+given, in a thread: a slow name server must not stop the protocol's timers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 DEFAULT_PORT = 7946
 _PORT_MAX = 65_535
-# Where the way out of this machine leads; from the blocks for documentation, and nothing is sent.
+# To find the address of the default route; from the blocks for documentation, and nothing is sent.
 _FAR_AWAY = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 
 
@@ -67,7 +67,7 @@ def parse_address(text: str, *, default_port: int = DEFAULT_PORT) -> tuple[str, 
 
 
 def join_address(host: str, port: int) -> Address:
-    """The one way an address is written.
+    """The canonical text of an address.
 
     >>> join_address("::1", 7946)
     '[::1]:7946'
@@ -76,7 +76,7 @@ def join_address(host: str, port: int) -> Address:
 
 
 async def resolve(text: str, *, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[Address]:
-    """Every address that the name stands for, each once.  Raises `Unavailable` if there is none."""
+    """All addresses of a name, each once.  Raises `Unavailable` if there is none."""
     host, port = parse_address(text)
     loop = asyncio.get_running_loop()
     try:
@@ -90,11 +90,11 @@ async def resolve(text: str, *, family: socket.AddressFamily = socket.AF_UNSPEC)
 
 
 def advertised(bound: Address, seeds: Sequence[Address] = ()) -> Address:
-    """Where others find a member that is bound to `bound`.
+    """The address to advertise for a member that is bound to `bound`.
 
-    An address of its own is what it is.  "Everywhere" (0.0.0.0 or ::) becomes the address from which
-    this machine reaches the first seed that is on another machine, else the one it reaches the rest of
-    the world from, else the loopback address.
+    A specific address is returned as it is.  The wildcard (0.0.0.0 or ::) becomes the address from
+    which this machine reaches the first seed on another machine, else that of its default route, else
+    the loopback address.
     """
     host, port = parse_address(bound)
     if not ipaddress.ip_address(host).is_unspecified:
@@ -110,19 +110,19 @@ def advertised(bound: Address, seeds: Sequence[Address] = ()) -> Address:
 
 
 def family_of(address: Address) -> socket.AddressFamily:
-    """Which kind of socket reaches it."""
+    """The family of sockets that can reach it."""
     return socket.AF_INET6 if address.startswith("[") else socket.AF_INET
 
 
 def is_on_this_machine(host: str) -> bool:
-    """Whether packets to this IP address stay here: they would carry it as their source as well."""
+    """Whether an IP address is one of this machine: packets to it have it as their source."""
     return ipaddress.ip_address(host).is_loopback or source_towards(host) == host
 
 
 def source_towards(host: str) -> str | None:
-    """Which IP address of ours packets to this one would carry; None if there is no way there.
+    """The source address of packets to this IP address; None if there is no route.
 
-    Connecting a datagram socket finds out, and sends nothing.
+    Found by connecting a datagram socket, which sends nothing.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
@@ -135,10 +135,10 @@ def source_towards(host: str) -> str | None:
 
 SystemAddress: TypeAlias = tuple[str, int] | tuple[str, int, int, int]
 
-# How many free ports are tried: each is free for streams, and may be taken for packets.
+# How many ports are tried: one that is free for TCP may be taken for UDP.
 _PORTS_TRIED_MAX = 32
-# The system's default holds some 250 small packets, less than a cluster can send us in one pause of the
-# loop.  Much more would only let them grow old: probes wait for a fraction of a second.
+# The system's default holds fewer packets than a cluster can send during one pause of the event loop.
+# Much more would not help: probes wait only for a fraction of a second.
 _RECEIVE_BUFFER_BYTES = 1024 * 1024
 
 
@@ -155,7 +155,7 @@ class SocketPair(msgspec.Struct, frozen=True):
 
 
 async def bind_pair(bind: str) -> SocketPair:
-    """Bind both; port 0 finds one that is free for both.  Raises `Unavailable` if it cannot be had."""
+    """Bind both; port 0 finds a port that is free for both.  Raises `Unavailable` if it fails."""
     host, port = parse_address(bind)
     try:
         family, _, _, _, place = (
@@ -173,9 +173,9 @@ async def bind_pair(bind: str) -> SocketPair:
     raise AssertionError("the last attempt returns or raises")
 
 
-@functools.lru_cache(maxsize=4_096)  # at the bound the least recently used is worked out anew
+@functools.lru_cache(maxsize=4_096)  # bounded: addresses come from other members
 def system_address(address: Address, family: socket.AddressFamily) -> SystemAddress:
-    """As the system wants it.  Raises `InvalidRequest` for what is no IP address of this family.
+    """The address as sockets take it.  Raises `InvalidRequest` if it is no IP address of this family.
 
     >>> system_address("127.0.0.1:80", socket.AF_INET)
     ('127.0.0.1', 80)
@@ -183,7 +183,7 @@ def system_address(address: Address, family: socket.AddressFamily) -> SystemAddr
     host, port = parse_address(address)
     try:
         # Numeric only, so that nothing is looked up (which could take seconds); unlike inet_pton it
-        # understands the zone of a link-local address: fe80::1%eth0.
+        # accepts the zone of a link-local address: fe80::1%eth0.
         found = socket.getaddrinfo(
             host, port, family=family, type=socket.SOCK_DGRAM, flags=socket.AI_NUMERICHOST
         )
@@ -200,7 +200,7 @@ def _bind(family: socket.AddressFamily, place: tuple[object, ...]) -> SocketPair
     streams = socket.socket(family, socket.SOCK_STREAM)
     packets = socket.socket(family, socket.SOCK_DGRAM)
     try:
-        if os.name == "posix":  # elsewhere it would let two processes share the port
+        if os.name == "posix":  # elsewhere it would allow two processes to share the port
             streams.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             for each in (streams, packets):

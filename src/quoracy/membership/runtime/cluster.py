@@ -1,17 +1,16 @@
-"""A member of a cluster, for programs: who is there, what happens, and a way to talk to the others.
+"""A cluster, as seen from our member: the members, the events, and messages to the others.
 
     async with membership.join(bind="0.0.0.0:7946", seeds=["10.0.0.1"], meta={"zone": "a"}) as cluster:
         async for event in cluster.events(current_first=True):
             print(event)
 
-What is decided is decided by the SWIM and gossip machines; this brings them onto one endpoint and shows
-what they know.
+The SWIM and gossip machines decide; this module attaches them to one endpoint and shows what they know.
 
 Invariants
-    * Everything a user reads (`members`, `me`, `state`) is as of now and costs no message.
+    * Everything a user reads (`members`, `me`, `state`) is current and costs no message.
     * Leaving the block says goodbye, unless `leave` or `close` was called before, and then closes both
       sockets and ends every task and every stream of events.
-    * A second cancellation while leaving ends it at once: the others find out by themselves.
+    * A second cancellation while leaving closes at once: the others detect the absence.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """What this member did and saw since it began."""
+    """Counters of this member since its start."""
 
     swim: SwimStatistics
     gossip: GossipStatistics
@@ -74,7 +73,7 @@ class Cluster:
     """A cluster, seen from the one member of it that is ours.  Made by `join`.
 
     state: keys and values of every member, for what is too large for metadata.
-    health: who is alive, for those who need to know nothing else.
+    health: which members are alive, for callers that need nothing else.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class Cluster:
         self._is_encrypted = is_encrypted
         self._started_at = clock.now()
         self._swim = Swim(name, endpoint.address, rng=rng, settings=settings, meta=meta)
-        # A member that comes back must be newer than it was: the wall clock of its machine says so.
+        # A restarted member needs a larger generation: that is the wall clock of its machine.
         generation = max(1, int(clock.wall() * 1_000))
         self._gossip = Gossip(name, generation=generation, rng=rng, settings=gossip_settings)
         self._hearing = Hearing(probe_interval_s=settings.probe_interval_s)
@@ -104,7 +103,7 @@ class Cluster:
         self._messages: Feed[Received] = Feed()
         self._joining: SeedJoin | None = None
         self._name_taken: Conflict | None = None
-        self.is_impostor = False  # another had our name when we came
+        self.is_impostor = False  # another member had our name when we joined
         self._is_entering = self._are_peers_stale = False
         self._has_left = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,22 +114,22 @@ class Cluster:
 
     @property
     def me(self) -> MemberView:
-        """Ourselves, as the others are told."""
+        """Our own member, as the others know it."""
         return self._views.of(self._swim.me)
 
     @property
     def members(self) -> tuple[MemberView, ...]:
-        """Everyone who is alive or suspected, ourselves among them, by name."""
+        """The members that are alive or suspected, including ourselves, by name."""
         return tuple(view for view in self.known if view.is_present)
 
     @property
     def known(self) -> tuple[MemberView, ...]:
-        """The members, and those who died or left and are not forgotten yet, by name."""
+        """The members, and those that died or left and are not forgotten yet, by name."""
         members = self._swim.members
         return tuple(self._views.of(members[name]) for name in sorted(members))
 
     def member(self, name: str) -> MemberView | None:
-        """The one of this name, also if it is dead or left; None if nobody knows it."""
+        """The member of this name, also if it is dead or left; None if it is not known."""
         member = self._swim.members.get(name)
         return None if member is None else self._views.of(member)
 
@@ -139,9 +138,9 @@ class Cluster:
         return self._swim.rtt_s(name)
 
     def phi(self, name: str) -> float | None:
-        """How surprising it is that nothing was heard of that member since: 1 is one time in ten.
+        """How improbable the silence of that member is: 1 is one time in ten.
 
-        None if it was never heard from directly.  It says nothing about life and death; SWIM does.
+        None if it was never heard from directly.  It has no part in SWIM's decisions.
         """
         heard = self._hearing.heard(name, self._clock.now())
         return None if heard is None else heard.phi
@@ -151,9 +150,9 @@ class Cluster:
     def events(
         self, *, current_first: bool = False, buffer_max: int = BUFFER_EVENTS_MAX
     ) -> EventStream:
-        """Everything that changes from now on: use it with `async for`.  It ends when we have left.
+        """All changes from now on, for `async for`.  It ends when we have left.
 
-        current_first: begin with a `Snapshot` of who is here.  buffer_max: a reader that is further
+        current_first: begin with a `Snapshot` of the members.  buffer_max: a reader that is further
         behind gets one `Snapshot` that says how much it missed.
         """
         stream = EventStream(lambda: self.members, current_first=current_first, buffer_max=buffer_max)
@@ -161,9 +160,9 @@ class Cluster:
         return stream
 
     def messages(self, *, buffer_max: int = BUFFER_EVENTS_MAX) -> MessageStream:
-        """What others send to us or to everyone, from now on.  It ends when we have left.
+        """Messages to us or to everyone, from now on.  It ends when we have left.
 
-        Of more than `buffer_max` that wait the oldest are dropped; the next one read says how many.
+        If more than `buffer_max` wait, the oldest are dropped; the next one read says how many.
         """
         stream = MessageStream(buffer_max=buffer_max)
         self._messages.add(stream)
@@ -172,10 +171,10 @@ class Cluster:
     # -- what we do ----------------------------------------------------------------------------------
 
     async def broadcast(self, payload: bytes) -> None:
-        """Send to everyone but us, as gossip: almost everyone gets it, once, soon, in no order.
+        """Send to all others as gossip: almost all receive it, once, soon, in no order.
 
         It must fit into a packet, some 1,200 bytes: `InvalidRequest` if it does not.  There is no
-        answer; who joins later does not get it.
+        answer, and members that join later do not receive it.
         """
         self._call_swim(lambda now: self._swim.broadcast(payload, now))
 
@@ -187,14 +186,14 @@ class Cluster:
         self._call_swim(lambda now: self._swim.send(name, payload, now))
 
     async def update_meta(self, meta: Meta) -> None:
-        """Say something else of ourselves; the others get it with the next gossip."""
+        """Change our metadata; the others receive it with the next gossip."""
         encoded = encode_meta(meta)
         self._call_swim(lambda now: self._swim.update_meta(encoded, now))
 
     async def leave(self, *, timeout: float = 5.0) -> None:
-        """Say goodbye, wait until that has gone out, and stop.  The others do not call it a death.
+        """Say goodbye, wait until that was sent, and stop.  The others do not report a death.
 
-        After `timeout` it stops all the same.  Called again, it does nothing.
+        Stops after `timeout` in any case.  Called again, it does nothing.
         """
         if self._has_left:
             return
@@ -208,14 +207,14 @@ class Cluster:
         try:
             self._since[self._swim.name] = self._clock.now()
             self._endpoint.call(SWIM_CHANNEL, self._swim.leave)
-            with contextlib.suppress(TimeoutError):  # whoever was not told finds out
+            with contextlib.suppress(TimeoutError):  # the others detect the absence
                 async with asyncio.timeout(timeout):
                     await told.wait()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Stop at once, without a word.  To the others it looks as if this process had died."""
+        """Stop at once, without a goodbye, as if this process had died."""
         self._has_left = True
         await self._stop_tasks()
         self._end_streams()
@@ -223,15 +222,15 @@ class Cluster:
 
     @property
     def has_left(self) -> bool:
-        """Whether `leave` or `close` was called: nothing of this is up to date any more."""
+        """Whether `leave` or `close` was called: nothing here is current any more."""
         return self._has_left
 
     @property
     def seeds_missing(self) -> str:
-        """Which seeds have not answered so far, and why, for people; empty if all have."""
+        """Which seeds have not answered, and why, as text; empty if all have."""
         return "" if self._joining is None or self._joining.is_done else self._joining.why_not
 
-    # -- for whoever looks after it ------------------------------------------------------------------
+    # -- for operators -------------------------------------------------------------------------------
 
     def statistics(self) -> ClusterStatistics:
         return ClusterStatistics(
@@ -260,7 +259,7 @@ class Cluster:
 
     def _report_of(self, view: MemberView) -> MemberReport:
         now = self._clock.now()
-        # Of one who is gone nothing is expected, so its silence is no surprise.
+        # Nothing is expected of a member that is gone, so it has no phi.
         heard = self._hearing.heard(view.name, now) if view.is_present else None
         return MemberReport(
             name=view.name,
@@ -278,7 +277,7 @@ class Cluster:
     # -- for `join` ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Put the machines onto the endpoint."""
+        """Attach the machines to the endpoint."""
         self._endpoint.attach(
             SWIM_CHANNEL, self._swim, self._swim_told, on_unreachable=self._unreachable
         )
@@ -289,7 +288,7 @@ class Cluster:
     async def find_others(
         self, joining: SeedJoin, *, wait: bool, keep_trying: bool, timeout_s: float
     ) -> None:
-        """Ask the seeds.  Raises `Unavailable` if none takes us in and that is not left for later."""
+        """Ask the seeds.  Raises `Unavailable` if none answers, unless `keep_trying`."""
         self._joining = joining
         if not wait:
             self._in_background(self._find_later(joining, keep_trying=keep_trying, timeout_s=timeout_s))
@@ -317,7 +316,7 @@ class Cluster:
         self._endpoint.call(SWIM_CHANNEL, lambda now: self._swim.join(seeds, now))
 
     def is_member_at(self, address: Address) -> bool:
-        """Whether somebody else who is present is there."""
+        """Whether another present member has this address."""
         return any(
             member.address == address and member.is_present
             for member in self._swim.members.values()
@@ -335,7 +334,7 @@ class Cluster:
     # -- inside --------------------------------------------------------------------------------------
 
     def _swim_told(self, event: object) -> None:
-        swim_event: SwimEvent = event  # type: ignore[assignment]  # it is what this machine tells
+        swim_event: SwimEvent = event  # type: ignore[assignment]  # the events of this machine
         match swim_event:
             case MemberChange(kind, member, by):
                 if kind is not MemberChangeKind.UPDATED:
@@ -352,7 +351,7 @@ class Cluster:
             case Conflict():
                 if swim_event.known.name == self._swim.name:
                     self._name_taken = swim_event
-                if not self._is_entering:  # else it is raised
+                if not self._is_entering:  # otherwise it is raised
                     _log.warning(
                         "%s claims the name %r, which is that of %s; one of them must be renamed",
                         swim_event.claimed_by,
@@ -377,7 +376,7 @@ class Cluster:
             self._joining.failed(to, reason)
 
     def _renew_peers(self) -> None:
-        # Once for all changes of one turn: a cluster of thousands is told in one message.
+        # Once for all changes of one turn of the loop: one message can bring thousands of members.
         if not self._are_peers_stale:
             self._are_peers_stale = True
             asyncio.get_running_loop().call_soon(self._renew_peers_now)
@@ -422,7 +421,7 @@ class Cluster:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _end_with_endpoint(self) -> None:
-        """An endpoint that failed delivers nothing more; leaving the block raises what it failed of."""
+        """End the streams with the endpoint; leaving the block raises the error that stopped it."""
         with contextlib.suppress(Exception):
             await self._endpoint.wait_stopped()
         self._end_streams()
@@ -434,5 +433,5 @@ class Cluster:
 
 
 def _nothing(event: object) -> None:
-    """Reporters tell nothing."""
+    """A reporter has no events."""
     del event

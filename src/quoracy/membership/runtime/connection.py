@@ -1,19 +1,19 @@
-"""One TCP connection between two members: a hello, then messages both ways, each one acknowledged.
+"""A TCP connection between two members: a hello, then messages both ways, each one acknowledged.
 
-Whoever dialled says first where it can be found (its advertised address); what arrives on the
-connection counts as coming from there, and what is sent there goes back on it.  Every frame is an
-envelope, like a packet.  An acknowledgement says how many more messages the other endpoint took, so
-that a message is either known to have arrived, or its sender is told that it may not have.
+The side that dialled first says its advertised address; what arrives on the connection counts as coming
+from there, and messages to that address are sent on it.  Every frame is an envelope, like a packet.  An
+acknowledgement says how many more messages the other endpoint took, so that a message is either known
+to have arrived, or reported to its sender as possibly lost.
 
-    control channel:  "H" + address        the hello, first and once, from whoever dialled
-                      "A" + count (4)      so many more messages were taken
+    control channel:  "H" + address        the hello, first and once, from the side that dialled
+                      "A" + count (4)      this many more messages were taken
 
 Invariants
-    * Frames are small until the hello is believed; with a key ring, only who has a key gets that far.
-    * A frame that was begun must be complete in time, and so must the hello: a connection cannot be
-      held by saying little.
+    * Frames are small until the hello is accepted; with a key ring, that takes a key.
+    * A frame that was begun must be complete in time, and so must the hello: a slow sender cannot hold
+      a connection.
     * Work per turn of the loop is bounded in frames and in bytes, however much has arrived.
-    * While the other side does not read, acknowledgements are a number that grows, not bytes that wait.
+    * While the other side does not read, acknowledgements are a growing number, not waiting bytes.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of streams.
 
     connect_timeout_s: to get a connection.
-    delivery_timeout_s: from sending a message until the other endpoint says that it has it.
+    delivery_timeout_s: from sending a message until it is acknowledged.
     frame_timeout_s: from the first byte of a frame to its last, and from accepting to the hello.
-    idle_s: a connection that we opened and nobody used for so long is closed; one that was opened to
-    us, after twice that.
+    idle_s: how long a connection that we opened may be unused before it is closed; one that was opened
+    to us, twice that.
     outbound_max: connections that we opened.  At the bound the one that was idle longest is closed; if
     none is idle, the message counts as undeliverable.
-    inbound_max, inbound_per_host_max: connections opened to us; what is beyond is closed at once.
+    inbound_max, inbound_per_host_max: connections opened to us; those beyond are closed at once.
     outgoing_bytes_max: of messages that are not acknowledged yet, over all connections; beyond, a
     message counts as undeliverable.
-    gathered_bytes_max: of frames that are not complete, over all connections; whoever goes beyond is
-    closed.
+    gathered_bytes_max: of frames that are not complete, over all connections; a connection that goes
+    beyond is closed.
     """
 
     connect_timeout_s: float = 5.0
@@ -110,7 +110,7 @@ class Owner(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Made for `peer` when we dial; without one when we accept, until its hello says who it is."""
+    """Made for `peer` when we dial; without one when we accept, until its hello names it."""
 
     def __init__(self, owner: Owner, *, peer: Address | None) -> None:
         self._owner = owner
@@ -155,14 +155,14 @@ class Connection(asyncio.Protocol):
             return "no hello in time", DropReason.SLOW
         if self._partial_since is not None and now - self._partial_since >= settings.frame_timeout_s:
             return "a frame was not complete in time", DropReason.SLOW
-        # Twice as long on this side, so that it is not closed here just when the other side uses it.
+        # Twice as long on the accepting side, so that it does not close while the dialling side sends.
         idle_max_s = settings.idle_s if self.is_dialled else 2 * settings.idle_s
         if not self.outgoing and now - self.active_at >= idle_max_s:
             return "idle", None
         return None
 
     def end(self, reason: str) -> None:
-        """Close it.  What is not acknowledged counts as undelivered."""
+        """Close it.  Messages that are not acknowledged count as undelivered."""
         if self.is_ended:
             return
         self.is_ended = True
@@ -178,7 +178,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # (Not checked: the transports of uvloop do what a Transport does without being one.)
         self._transport = cast("asyncio.Transport", transport)
-        if self.is_ended:  # it was given up while it came about
+        if self.is_ended:  # it was ended while it was being opened
             self._transport.abort()
             return
         if not self.is_dialled:
@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._pump)
 
     def _rest(self) -> None:
-        # Nothing complete is left: read on, and if something is begun, its time runs.
+        # No complete frame is left: read on, and start the time of a frame that was begun.
         assert self._transport is not None
         if not self._transport.is_reading():
             self._transport.resume_reading()
@@ -251,7 +251,7 @@ class Connection(asyncio.Protocol):
             self._partial_since = self._owner.clock.now()
 
     def _frame(self, data: bytes) -> int:
-        """Act on one; how many bytes were in it, once inflated."""
+        """Act on one frame; returns the bytes in it, inflated."""
         owner = self._owner
         self.active_at = owner.clock.now()
         opened = owner.envelope.unwrap(data, kind=Kind.STREAM, wall_ms=int(owner.clock.wall() * 1_000))

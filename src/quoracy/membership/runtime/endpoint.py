@@ -1,4 +1,4 @@
-"""Sockets and timers for machines.  Decides nothing; carries out effects.
+"""An endpoint: sockets and timers for machines.  Decides nothing; carries out effects.
 
 One endpoint is one address for packets (UDP) and streams (TCP).  Several machines share it, each on its
 own channel; machines of the same channel on different members talk to each other.
@@ -7,13 +7,12 @@ Invariants
     * A machine is called by one call at a time, and its effects are carried out in their order, also if
       a `Tell` leads to further calls: their effects come after those that were decided before.
     * `ProtocolError` from a machine means that what arrived made no sense: it is counted and dropped.
-      Any other exception is a bug of the machine (or of whoever is told): the endpoint stops with it,
-      closes its sockets, and `wait_stopped` and leaving the `async with` raise it.
-    * Not being able to send is counted, never raised: packets may be lost anyway, and of messages on
-      streams the machine is told.
+      Any other exception is a bug of the machine (or of a callback): the endpoint stops with it, closes
+      its sockets, and `wait_stopped` and leaving the `async with` raise it.
+    * A failure to send is counted, never raised: packets may be lost anyway, and for messages on
+      streams the machine's `unreachable` is called.
     * At most `PACKETS_PER_TURN` packets are read before timers and streams have their turn again, so a
-      flood of rubbish slows nothing down but itself.  What comes faster than that is lost in the
-      system's buffer, as any packet may be.
+      flood does not delay them.  Packets that come faster are lost in the system's buffer.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ _log = logging.getLogger(__name__)
 SWIM_CHANNEL = 0
 GOSSIP_CHANNEL = 1
 PACKETS_PER_TURN = 64
-# Timers of an event loop are about this exact; asking for less would only make it spin.
+# The precision of an event loop's timers; a shorter delay would only make it spin.
 _DELAY_S_MIN = 0.001
 
 
@@ -78,7 +77,7 @@ class _Attached(msgspec.Struct, eq=False):
 class Endpoint:
     """Made by `open_endpoint`.
 
-    address: where others reach us, as it is told to them.  bound: where the sockets are.
+    address: where others reach us (advertised).  bound: where the sockets are bound.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class Endpoint:
             raise
 
     def detach(self, channel: int) -> None:
-        """Do not drive it any more; what it decided so far is still carried out."""
+        """Stop driving the machine; effects that it decided before are still carried out."""
         attached = self._machines.pop(channel)
         if attached.timer is not None:
             attached.timer.cancel()
@@ -273,12 +272,12 @@ class Endpoint:
         *,
         source: Address | None = None,
     ) -> None:
-        """Call a machine on behalf of nobody: errors are counted or stop the endpoint."""
+        """Call a machine for the event loop: errors are counted, or stop the endpoint."""
         try:
             self._call(attached, act)
         except ProtocolError as error:
             if source is None:
-                self._fail(error)  # nothing came from outside, so it cannot be to blame
+                self._fail(error)  # no input from outside caused it
             else:
                 self._traffic.drop(DropReason.REFUSED, source, now=self._clock.now())
         except Exception as error:  # noqa: BLE001 (it stops the endpoint, which says so)
@@ -307,7 +306,7 @@ class Endpoint:
                     case _:
                         assert_never(effect)
         except Exception as error:  # noqa: BLE001 (it stops the endpoint, which says so)
-            # Not raised to whoever happened to call: it may not be their machine at all.
+            # Not raised to the caller: the error may come from another machine.
             self._fail(error)
         finally:
             self._is_carrying_out = False
@@ -320,14 +319,14 @@ class Endpoint:
             self._sockets.packets.sendto(wire, system_address(to, self._family))
         except OSError as error:
             self._traffic.unsent(error, to, now=self._clock.now())
-        except InvalidRequest:  # addresses come from other members, so they may be anything
+        except InvalidRequest:  # addresses come from other members, so they may be invalid
             self._traffic.unsent("not an address of this family", to, now=self._clock.now())
         else:
             self._traffic.counts.packets_out += 1
             self._traffic.counts.packet_bytes_out += len(wire)
 
     def _set_timer(self, attached: _Attached) -> None:
-        """Only if it is due earlier: a timer that comes too early finds out and is set anew."""
+        """Set the timer only if it is due earlier: one that fires too early is set again."""
         due = attached.machine.next_due
         if due >= attached.timer_due or self._machines.get(attached.channel) is not attached:
             return
@@ -360,10 +359,10 @@ async def open_endpoint(
     envelope: EnvelopeSettings = EnvelopeSettings(),  # noqa: B008 (frozen)
     streams: StreamSettings = StreamSettings(),  # noqa: B008 (frozen)
 ) -> AsyncIterator[Endpoint]:
-    """Bind, and be there until the block ends.
+    """Bind an endpoint until the block ends.
 
-    advertise: where others reach us, if that is not where we are bound; port 0 stands for the port that
-    we got.  keyring: seal everything, and believe nothing that is not sealed.  label: of the cluster.
+    advertise: where others reach us, if that is not where we are bound; port 0 stands for the bound
+    port.  keyring: seal everything, and accept only what is sealed.  label: of the cluster.
 
     >>> async def where() -> str:
     ...     async with open_endpoint("127.0.0.1:0") as endpoint:

@@ -1,4 +1,6 @@
-"""What goes over the wire around the bytes of a machine: version, channel, cluster, compression, seal.
+"""The wire format of the runtime: envelopes, their seal and its replay window, and stream frames.
+
+An envelope surrounds the bytes of a machine:
 
     byte 0      0xD0 | protocol version (1)
     byte 1      0x80 compressed | 0x40 encrypted | 0x20 on a stream | channel (0 to 7)
@@ -14,12 +16,14 @@ Invariants
     * `unwrap` raises nothing, whatever the bytes are, and never inflates beyond the limit of its kind.
     * A payload of `packet_payload_max` bytes always fits a datagram, with or without encryption, so
       that turning encryption on never changes what fits.
-    * With a key ring nothing in the clear is taken; without one nothing encrypted is.
+    * With a key ring nothing in the clear is accepted; without one nothing encrypted is.
+    * How the bytes of a stream were divided on the way makes no difference to its frames.
 
-Not promised: that a sealed message was meant for this member (addresses differ with the point of view,
-so they are not part of the seal), nor that two members on different sides of `age_max_s` of clock
-difference understand each other: with a key ring, the wall clocks of a cluster must be kept close.
-Compression happens before encryption, so the length of a message says a little about its contents.
+Not promised: that a sealed message was meant for this member (the same member has different addresses
+for different peers, so they are not part of the seal), nor that two members understand each other whose
+clocks differ by more than `age_max_s`: with a key ring, the wall clocks of a cluster must be kept
+close.  Compression happens before encryption, so the length of a message reveals a little about its
+contents.
 """
 
 from __future__ import annotations
@@ -55,24 +59,36 @@ __all__ = [
 
 
 class DropReason(enum.Enum):
-    """One word for each way to be refused; `statistics().dropped` counts by it."""
+    """Why something that arrived was not accepted; `statistics().dropped` counts by it."""
 
     MALFORMED = "malformed"  # not of this protocol, or damaged
     TOO_BIG = "too big"  # over a limit, or would be once inflated
-    WRONG_VERSION = "wrong version"  # of this protocol, but of a version that is not spoken here
+    WRONG_VERSION = "wrong version"  # of this protocol, but of an unknown version
     WRONG_LABEL = "wrong label"  # of another cluster
     WRONG_KEY = "wrong key"  # forged, damaged, or sealed with a key that is not on the ring
     UNENCRYPTED = "unencrypted"  # in the clear, though there is a key ring
     TOO_OLD = "too old"  # sent too long ago, or too far in the future, by the wall clocks
     REPLAYED = "replayed"  # seen already
     UNKNOWN_CHANNEL = "unknown channel"  # no machine is attached there
-    REFUSED = "refused"  # the machine says that it makes no sense
+    REFUSED = "refused"  # by the machine, as invalid
     RATE = "rate"  # too many connections, or too much that is half received
     SLOW = "slow"  # a connection that did not say hello, or complete its frame, in time
 
 
 class ReplayWindow:
-    """The nonces of the last minute.
+    """The nonces of the last minute: no sealed message is accepted twice.
+
+    A recorded message can be sent again by anyone who saw it.  Its age (the wall clock of its sender,
+    inside the authenticated part) limits for how long, and within that time its nonce is remembered.
+    Only messages with a valid seal come here, so a stranger cannot fill the memory.
+
+    Invariants
+        * A message that was admitted is not admitted again while this process lives and its wall clock
+          does not jump ahead and back by more than `age_max_s`.  A restarted process remembers nothing:
+          what was recorded in the `age_max_s` before its start can be replayed to it once.
+        * At most `nonces_max` nonces are kept.  At the bound the oldest second of them is forgotten,
+          and from then on nothing as old as that second is admitted: the window becomes shorter, never
+          incomplete.  Messages of members whose clocks lag are lost then.
 
     age_max_s: how far the sender's clock may be from ours, either way; it is the age and the difference
     of the clocks together.  `math.inf` leaves it to the bound alone.
@@ -103,7 +119,7 @@ class ReplayWindow:
         return self._count
 
     def admit(self, nonce: bytes, *, sent_ms: int, now_ms: int) -> DropReason | None:
-        """None if it is new and of an acceptable age, and remember it; else why it is not."""
+        """Remember a message and return None if it is new and recent; otherwise return why not."""
         if sent_ms < self._floor_ms or abs(now_ms - sent_ms) > self._age_max_ms:
             return DropReason.TOO_OLD
         second = sent_ms // 1_000
@@ -122,7 +138,7 @@ class ReplayWindow:
         return None
 
     def _forget_aged(self, now_ms: int) -> None:
-        # Once per second of sending, so what it costs does not depend on how much arrives.
+        # Once per second of sending, so the cost does not depend on the number of messages.
         too_old_ms = now_ms - self._age_max_ms
         for second in [each for each in self._seconds if (each + 1) * 1_000 <= too_old_ms]:
             self._count -= len(self._seconds.pop(second))
@@ -140,7 +156,9 @@ def frame(data: bytes) -> bytes:
 
 
 class FrameReader:
-    """Gathers frames.
+    """Collects the bytes of a stream and cuts them into frames: four bytes of length, then the data.
+
+    A length over the limit is refused when it is read, before anything is collected for it.
 
     frame_bytes_max: of the frames from here on; may be changed at any time.
 
@@ -157,14 +175,14 @@ class FrameReader:
         self._gathered = bytearray()
 
     def __len__(self) -> int:
-        """How many bytes wait here."""
+        """How many bytes are collected."""
         return len(self._gathered)
 
     def feed(self, data: bytes) -> None:
         self._gathered += data
 
     def next_frame(self) -> bytes | None:
-        """The next one that is complete.  Raises `ProtocolError` if its length is over the limit."""
+        """The next complete frame.  Raises `ProtocolError` if its length is over the limit."""
         if len(self._gathered) < LENGTH_BYTES:
             return None
         size = int.from_bytes(self._gathered[:LENGTH_BYTES], "big")
@@ -183,7 +201,7 @@ class FrameReader:
 
 PROTOCOL_VERSION = 1
 CHANNELS_COUNT = 8
-CONTROL_CHANNEL = 7  # what endpoints tell each other; no machine can have it
+CONTROL_CHANNEL = 7  # of the endpoints themselves; no machine can have it
 LABEL_BYTES_MAX = 64
 
 _MAGIC = 0xD0
@@ -201,14 +219,14 @@ DATAGRAM_BYTES_MAX = 1_400
 
 
 class Kind(enum.IntEnum):
-    """How it travels.  One cannot be passed off as the other."""
+    """The transport.  An envelope of one is not accepted on the other."""
 
     PACKET = 0
     STREAM = _STREAM
 
 
 class Opened(msgspec.Struct, frozen=True, gc=False):
-    """What was in an envelope."""
+    """The contents of an envelope."""
 
     channel: int
     payload: bytes
@@ -244,8 +262,8 @@ class EnvelopeSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Envelope:
     """Wraps and unwraps for one member.
 
-    label: of the cluster, so that two of them on one network do not merge.  It is no secret.
-    entropy: where nonces come from; `os.urandom`.
+    label: of the cluster, so that two clusters on one network do not merge.  It is not secret.
+    entropy: the source of nonces; `os.urandom`.
 
     >>> envelope = Envelope(label="blue", entropy=bytes)
     >>> wire = envelope.wrap(b"ping", channel=0, kind=Kind.PACKET, wall_ms=0)
@@ -285,11 +303,11 @@ class Envelope:
 
     @property
     def is_sealed(self) -> bool:
-        """Whether only those who have a key are believed."""
+        """Whether only messages sealed with a key are accepted."""
         return self._keyring is not None
 
     def wrap(self, payload: bytes, *, channel: int, kind: Kind, wall_ms: int) -> bytes:
-        """As it goes over the wire.  Raises `TooLarge` if the payload is over the limit of its kind."""
+        """The payload as it is sent.  Raises `TooLarge` if it is over the limit of its kind."""
         assert 0 <= channel < CHANNELS_COUNT
         if len(payload) > (payload_max := self._payload_max(kind)):
             raise TooLarge(
@@ -312,8 +330,8 @@ class Envelope:
         return header + nonce + self._keyring.encrypt(nonce, plain, header + self._label)
 
     def unwrap(self, data: bytes, *, kind: Kind, wall_ms: int) -> Opened | DropReason:
-        """What is in it, or why it is not believed."""
-        # The cheapest checks come first: this is what a flood of rubbish meets.
+        """The contents, or why they are not accepted."""
+        # The cheapest checks come first, in case of a flood.
         if len(data) < _HEADER_BYTES:
             return DropReason.MALFORMED
         if data[0] != _FIRST_BYTE:
@@ -365,7 +383,7 @@ class Envelope:
 def _inflate(data: bytes, size_max: int) -> bytes | DropReason:
     inflater = zlib.decompressobj()
     try:
-        # One more than is allowed tells "just fits" from "goes on".
+        # One byte more than allowed distinguishes "just fits" from "too long".
         payload = inflater.decompress(data, size_max + 1)
     except zlib.error:
         return DropReason.MALFORMED

@@ -1,17 +1,18 @@
-"""What happened, for everyone who wants to know: bounded buffers that never lose anything silently.
+"""Event streams of a cluster: bounded buffers that never lose anything silently.
 
-Every reader has a buffer of its own, so one that is slow holds up nobody and costs a bounded amount of
+Every reader has a buffer of its own, so a slow one delays no other and costs a bounded amount of
 memory.  When a buffer is full:
 
-    * `EventStream`: what waited is replaced by one `Snapshot`, which says how much was missed and who
-      is a member at the moment it is read.  A reader that applies changes to a list of its own is
-      right again after it.
-    * `MessageStream`: the oldest message goes; the next one that is read says how many went before it.
+    * `EventStream`: the waiting events are replaced by one `Snapshot`, which says how many were missed
+      and who is a member at the moment it is read.  A reader that applies changes to a list of its own
+      is correct again after it.
+    * `StateStream`: the waiting changes are replaced by one `StateMissed`.
+    * `MessageStream`: the oldest message is dropped; the next one that is read says how many were.
 
 Invariants
-    * A stream hears everything from the moment it is made, not from the first time it is read.
+    * A stream receives everything from the moment it is made, not from its first read.
     * Cancelling a read loses nothing.
-    * Streams that nobody holds any more are not fed any more.
+    * Streams that are no longer referenced receive nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ T = TypeVar("T")
 class Changed(msgspec.Struct, frozen=True):
     """Something changed about another member; `member` is how it is now.
 
-    by: whose word it was, where that is known: an accuser, or this member itself.
+    by: the member whose message caused the change, where that is known: an accuser, or itself.
     """
 
     kind: MemberChangeKind
@@ -68,10 +69,10 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """Everyone who is present right now, sorted by name; forget what you knew before.
+    """All members that are present now, sorted by name; it replaces what was known before.
 
-    missed: how many events were not delivered because this reader was too slow; 0 for the one that
-    `current_first` asked for.
+    missed: how many events were not delivered because this reader was too slow; 0 for the one of
+    `current_first`.
     """
 
     members: tuple[MemberView, ...]
@@ -95,7 +96,7 @@ ClusterEvent: TypeAlias = Changed | Snapshot | Conflict
 
 
 class Stream(abc.ABC, Generic[T]):
-    """An endless iterator over what is put into it; it ends, after what waits, with `end`."""
+    """An iterator over the items that are put into it; it ends, after those that wait, with `end`."""
 
     def __init__(self, *, buffer_max: int) -> None:
         if buffer_max < 1:
@@ -107,7 +108,7 @@ class Stream(abc.ABC, Generic[T]):
         self._changed = asyncio.Event()
 
     def put(self, item: T) -> None:
-        """Never waits; see the top of this module for what happens to a full buffer."""
+        """Add an item; never waits.  The top of this module says what happens to a full buffer."""
         if self._has_ended:
             return
         if len(self._waiting) < self._buffer_max:
@@ -117,12 +118,12 @@ class Stream(abc.ABC, Generic[T]):
         self._changed.set()
 
     def end(self) -> None:
-        """No more comes; what waits can still be read."""
+        """End the stream; the items that wait can still be read."""
         self._has_ended = True
         self._changed.set()
 
     async def aclose(self) -> None:
-        """Stop listening.  What waits is dropped."""
+        """End the stream and drop the items that wait."""
         self._waiting.clear()
         self._missed = 0
         self.end()
@@ -176,7 +177,7 @@ class SummingStream(Stream[T]):
 
     @abc.abstractmethod
     def _summary(self, missed: int) -> T:
-        """The item that is read in the place of so many."""
+        """The item that is read in the place of those that were missed."""
 
 
 class EventStream(SummingStream[ClusterEvent]):
@@ -221,7 +222,7 @@ class MessageStream(Stream[Received]):
 
 
 class Feed(Generic[T]):
-    """Everyone who listens to one kind of thing."""
+    """The streams of one kind of item."""
 
     def __init__(self) -> None:
         self._streams: WeakSet[Stream[T]] = WeakSet()
@@ -246,7 +247,7 @@ class Feed(Generic[T]):
 
 
 class StateMissed(msgspec.Struct, frozen=True):
-    """So many changes were not delivered because this reader was too slow: read anew what you need."""
+    """`count` changes were not delivered because this reader was too slow: read the state again."""
 
     count: int
 
@@ -262,14 +263,18 @@ class StateStream(SummingStream[StateEvent]):
 
 
 class ClusterState:
-    """The keys of all members.  `cluster.state` of a cluster is one."""
+    """Keys and values of all members, spread by gossip: `cluster.state`.
+
+    For what does not fit into 512 bytes of metadata, or changes often.  Only a member writes its own
+    keys; `quoracy.membership.gossip` describes how they spread, and what is promised.
+    """
 
     def __init__(self, gossip: Gossip, call: Callable[[Callable[[float], list[Effect]]], None]) -> None:
         self._gossip, self._call = gossip, call
         self._feed: Feed[StateEvent] = Feed()
 
     async def set(self, key: str, value: bytes) -> None:
-        """Write a key of ours.  Others know it after a while; here it is known at once."""
+        """Write a key of ours.  It is known here at once, and to others after a while."""
         self._call(lambda now: self._gossip.set(key, value, now))
 
     async def delete(self, key: str) -> None:
@@ -277,15 +282,15 @@ class ClusterState:
         self._call(lambda now: self._gossip.delete(key, now))
 
     def get(self, member: str, key: str) -> bytes | None:
-        """What a member says under a key, as far as it is known here; None for nothing."""
+        """The value of a member's key as it is known here; None if there is none."""
         return self._gossip.get(member, key)
 
     def of(self, member: str) -> Mapping[str, bytes]:
-        """All that a member says, as far as it is known here."""
+        """All keys and values of a member as they are known here."""
         return self._gossip.of(member)
 
     def changes(self, *, buffer_max: int = BUFFER_EVENTS_MAX) -> StateStream:
-        """Every change of another member's keys from now on; what a full buffer costs is told."""
+        """All changes of other members' keys from now on."""
         stream = StateStream(buffer_max=buffer_max)
         self._feed.add(stream)
         return stream
@@ -301,14 +306,17 @@ class ClusterState:
 
 
 class HealthChange(msgspec.Struct, frozen=True):
-    """A member came (back) to life, or is gone: dead, left, or forgotten."""
+    """A member is alive (again), or is gone: dead, left, or forgotten."""
 
     name: str
     is_alive: bool
 
 
 class Health:
-    """A view of a cluster by name.
+    """Which members are alive, by name, for a registry of services; it can only read.
+
+    A suspect counts as alive: it may still refute the suspicion, and removing a service at each missing
+    answer would make every lost packet an outage.
 
     >>> from quoracy.membership.model import Member
     >>> health = Health({"a": Member("a", "10.0.0.1:7946", 1)}, lambda: EventStream(lambda: ()))
@@ -320,15 +328,14 @@ class Health:
         self._members, self._listen = members, listen
 
     def is_alive(self, name: str) -> bool:
-        """Whether the member of this name is there; False for one that nobody knows."""
+        """Whether the member of this name is present; False for an unknown name."""
         member = self._members.get(name)
         return member is not None and member.is_present
 
     async def changes(self) -> AsyncGenerator[HealthChange]:
-        """Everyone who is alive first, then every change.  Ends when the cluster is left.
+        """All members that are alive first, then every change.  Ends when the cluster is left.
 
-        No change is lost to a slow reader, but a member that went and came back while it was not
-        reading may be told as nothing at all.
+        A slow reader misses no change for good, but may not see that a member went and came back.
         """
         alive: set[str] = set()
         async with aclosing(self._listen()) as events:

@@ -1,4 +1,4 @@
-"""The one way into a cluster."""
+"""`join`: being a member of a cluster until a block is left."""
 
 from __future__ import annotations
 
@@ -60,23 +60,22 @@ async def join(
         async with membership.join(bind="0.0.0.0:7946", seeds=["10.0.0.1"]) as cluster:
             print([member.name for member in cluster.members])
 
-    bind: where to listen, for UDP and TCP; port 0 is any that is free.
-    seeds: members that are likely to be there, as HOST or HOST:PORT; ourselves among them is fine.
-    Without any (but ourselves) we are the first, and wait to be found.
-    meta: what we say of ourselves: some text by name, or bytes; at most 512 bytes.
-    name: no two members can have the same.  The host's name if not given, with the port unless that is
-    7946.
-    advertise: where the others find us, if it is not where we are bound.
-    key: a secret that all members have (`generate_key` makes one); everything is encrypted with it.
+    bind: where to listen, for UDP and TCP; port 0 is any free port.
+    seeds: members that are likely to be running, as HOST or HOST:PORT; we may be among them ourselves.
+    Without any other we are the first member.
+    meta: metadata of this member: text by name, or bytes; at most 512 bytes.
+    name: unique in the cluster.  By default the host's name, with the port unless that is 7946.
+    advertise: where the others reach us, if it is not where we are bound.
+    key: a secret of all members (`generate_key` makes one), with which everything is encrypted.
     keyring: several keys, so that they can be changed.
-    label: of the cluster, so that two on one network do not merge by mistake.
-    settings, gossip: the numbers of the protocols, the same for all members.
-    wait: return only when a seed took us in; False: return at once, and ask in the background.
-    keep_trying: that no seed answers is no error; those that do not are asked again until they do.
+    label: of the cluster, so that two clusters on one network do not merge by mistake.
+    settings, gossip: the settings of the protocols, the same for all members.
+    wait: enter the block when a seed has answered; False: at once, and ask in the background.
+    keep_trying: it is no error if no seed answers; those that do not are asked again until they do.
     join_timeout, leave_timeout: the most that entering and leaving the block take, in seconds.
 
-    Raises `Unavailable` if the address cannot be bound or no seed takes us in, and `InvalidRequest` for
-    what makes no sense, among it a name that another member has.
+    Raises `Unavailable` if the address cannot be bound or no seed answers, and `InvalidRequest` for
+    invalid arguments and for a name that another member has.
     """
     if key is not None and keyring is not None:
         raise InvalidRequest("give a key or a keyring, not both.")
@@ -120,7 +119,7 @@ async def join(
             )
             yield cluster
         finally:
-            if cluster.is_impostor:  # in that name there is another to say goodbye
+            if cluster.is_impostor:  # a goodbye would be that of the other member
                 await cluster.close()
             await cluster.leave(timeout=leave_timeout)
 
@@ -132,7 +131,7 @@ def _envelope(settings: SwimSettings, gossip: GossipSettings) -> EnvelopeSetting
 
 
 async def _advertise(bind: str, advertise: str | None, seeds: Sequence[str]) -> str | None:
-    """Where others find us, with port 0 for the one we get; None: where we are bound."""
+    """Where others reach us, with port 0 for the bound port; None: where we are bound."""
     host, port = parse_address(bind)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if advertise is not None:
@@ -146,7 +145,7 @@ async def _advertise(bind: str, advertise: str | None, seeds: Sequence[str]) -> 
         try:
             known += await resolve(seed, family=family)
         except Unavailable:
-            continue  # told when it is asked
+            continue  # reported when it is asked
     return advertised(join_address(host, port), known)
 
 

@@ -1,11 +1,11 @@
 """Keys that a cluster shares, and how they are changed without an interruption.
 
-Whoever has a key of the ring is believed: there are no identities behind it.  Messages are sealed with
-the primary key and opened with any, so a key is replaced in three steps, each on all members before the
-next begins:
+A message sealed with any key of the ring is accepted; there are no identities behind the keys.
+Messages are sealed with the primary key and opened with any, so a key is replaced in three steps, each
+on all members before the next begins:
 
-    1. `add` the new key everywhere: from now on everyone understands it.
-    2. `use` it everywhere: from now on it is what everyone seals with.
+    1. `add` the new key everywhere: from now on every member can open messages sealed with it.
+    2. `use` it everywhere: from now on every member seals with it.
     3. `remove` the old one everywhere.
 
 At every moment of this, any two members have the primary key of each other.
@@ -32,7 +32,7 @@ __all__ = ["KEYS_MAX", "NONCE_BYTES", "TAG_BYTES", "KeyRing", "generate_key"]
 
 NONCE_BYTES = 12
 TAG_BYTES = 16
-# Each key of a ring is tried on a forged message, so a long ring is a gift to whoever sends those.
+# Each key of a ring is tried on a forged message, so a long ring makes forged messages expensive.
 KEYS_MAX = 8
 _KEY_BYTES = (16, 24, 32)
 
@@ -84,11 +84,11 @@ class KeyRing:
 
     @property
     def fingerprints(self) -> tuple[str, ...]:
-        """What may be shown of the keys, the primary first: 16 hexadecimal digits each."""
+        """Fingerprints of the keys that may be shown, the primary first: 16 hexadecimal digits each."""
         return tuple(_fingerprint(key) for key in self._keys)
 
     def add(self, key: bytes | str) -> None:
-        """Understand this key from now on.  Adding one that is there changes nothing."""
+        """Accept this key from now on.  Adding one that is there changes nothing."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         checked = _key_bytes(key)
@@ -102,13 +102,13 @@ class KeyRing:
         self._ciphers.append(AESGCM(checked))
 
     def use(self, key: bytes | str) -> None:
-        """Make it the primary, by which everything is sealed from now on; also by its fingerprint."""
+        """Make this key the primary, with which messages are sealed; also by its fingerprint."""
         at = self._find(key)
         self._keys.insert(0, self._keys.pop(at))
         self._ciphers.insert(0, self._ciphers.pop(at))
 
     def remove(self, key: bytes | str) -> None:
-        """Do not understand it any more; also by its fingerprint.  The primary cannot be removed."""
+        """Do not accept this key any more; also by its fingerprint.  The primary cannot be removed."""
         at = self._find(key)
         if at == 0:
             raise InvalidRequest(
@@ -123,7 +123,7 @@ class KeyRing:
         return self._ciphers[0].encrypt(nonce, plain, associated)
 
     def decrypt(self, nonce: bytes, sealed: bytes, associated: bytes) -> bytes | None:
-        """Opened with whichever key fits; None if none does, or if anything was changed on the way."""
+        """Opened with any key of the ring; None if none fits, or if the message was changed."""
         for cipher in self._ciphers:
             try:
                 return cipher.decrypt(nonce, sealed, associated)

@@ -1,13 +1,13 @@
-"""When each member was last heard from directly, and how surprising its silence is.
+"""When each member was last heard from directly, and how improbable its silence is.
 
-SWIM decides who is dead; this only watches, for people.  Every packet that comes straight from a member
-is a heartbeat of it.  How often that is depends on the size of the cluster, and it comes at random, so
-each member has a phi detector of the exponential kind that learns its own rhythm.
+This is for reports only; SWIM decides which members are dead.  Every packet that comes directly from a
+member is a heartbeat of it.  How often packets come depends on the size of the cluster, and they come
+at random, so each member has a phi detector of the exponential kind.
 
 Invariants
-    * At most `members_max` detectors are kept.  Beyond, the one that was heard longest ago is let go
-      of; it begins anew when its member is heard again.
-    * What comes from an address where no member is known to be is not counted.
+    * At most `members_max` detectors are kept.  Beyond, the one that was heard longest ago is dropped;
+      a new one is made when its member is heard again.
+    * Packets from addresses of no known member are not counted.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _WINDOW_MAX = 50
 
 
 class Heard(msgspec.Struct, frozen=True, gc=False):
-    """How long ago a member was heard from, and how surprising that is: 8 is one time in 10**8."""
+    """How long ago a member was heard from, and how improbable that is: 8 is one in 10**8."""
 
     ago_s: float
     phi: float
 
 
 class Hearing:
-    """Who was heard when.
+    """The phi detectors of all members.
 
     >>> hearing = Hearing(probe_interval_s=1.0)
     >>> hearing.know("a", "10.0.0.1:7946")
@@ -51,7 +51,7 @@ class Hearing:
         return len(self._detectors)
 
     def know(self, name: str, address: Address) -> None:
-        """A member is at this address now; what was learnt of another life of it does not count."""
+        """A member is at this address now; what was learnt before does not count."""
         self.forget(name)
         self._names[address] = name
         self._addresses[name] = address
@@ -63,21 +63,21 @@ class Hearing:
             del self._names[address]
 
     def packet_from(self, address: Address, now: float) -> None:
-        """Something that could be believed came from there."""
+        """A valid packet came from this address."""
         name = self._names.get(address)
         if name is not None:
             self._detectors.heartbeat(name, now)
 
     def heard(self, name: str, now: float) -> Heard | None:
-        """None if it was not heard from directly, or so long ago that nothing is kept of it."""
+        """None if it was not heard from directly, or its detector was dropped."""
         detector = self._detectors.get(name)
         if detector is None or detector.heard_at is None:
             return None
         return Heard(now - detector.heard_at, detector.level(now))
 
     def _detector(self) -> PhiDetector:
-        # Each member probes one other in an interval and answers those who probe it: of a given one
-        # something comes twice in as many intervals as there are others.
+        # Each member probes one other in an interval and answers the probes of others: a packet of a
+        # given member comes twice in as many intervals as there are others.
         others = max(1, len(self._addresses))
         return PhiDetector(
             PhiSettings(

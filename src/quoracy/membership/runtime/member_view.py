@@ -1,8 +1,7 @@
-"""Members as users see them: metadata that can be read, and nothing of the protocol's bookkeeping.
+"""Members as users see them, with readable metadata.
 
-What a member says of itself travels as at most 512 bytes of msgpack: a map of text to text, or bytes
-that mean something to the program only.  Whoever wrote it, it can be shown: what is neither of the two
-is kept as bytes.
+Metadata is sent as at most 512 bytes of msgpack: a map of text to text, or bytes with a meaning for the
+program only.  Anything else that another implementation sends is kept as bytes.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _NO_META: Mapping[str, str] = MappingProxyType({})
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
-    """One member as it is believed to be.
+    """One member as it is known here.
 
-    state: ALIVE, SUSPECT (somebody got no answer from it; it may yet say that it lives), DEAD or LEFT.
-    incarnation: grows each time the member had to contradict a suspicion, or changed its metadata.
-    meta: what it says of itself as text; empty if it said bytes.
-    meta_bytes: what it says of itself as bytes; empty if it said text.
+    state: ALIVE, SUSPECT (a member got no answer from it; it may still refute that), DEAD or LEFT.
+    incarnation: grows each time the member refutes a suspicion, or changes its metadata.
+    meta: its metadata as text; empty if it gave bytes.
+    meta_bytes: its metadata as bytes; empty if it gave text.
 
     >>> from quoracy.membership.model import Member
     >>> view = MemberView.of(Member("web-1", "10.0.0.7:7946", 1, meta=encode_meta({"zone": "a"})))
@@ -55,7 +54,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, member: Member) -> MemberView:
-        """What the protocol knows, for people."""
+        """The view of a member of the protocol."""
         meta, meta_bytes = decode_meta(member.meta)
         return cls(
             name=member.name,
@@ -68,7 +67,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Views:
-    """Makes views, each once: a member that did not change is the same object as before.
+    """A cache of views: a member that did not change has the same view as before.
 
     It holds one view for each name until `forget`; the protocol bounds how many names there are.
     """
@@ -89,7 +88,7 @@ class Views:
 
 
 def encode_meta(meta: Meta | None) -> bytes:
-    """What others will be told.  Raises `InvalidRequest` for more than 512 bytes.
+    """Metadata as it is sent.  Raises `InvalidRequest` for more than 512 bytes.
 
     >>> decode_meta(encode_meta({"zone": "a", "port": "8080"}))[0]["port"]
     '8080'
@@ -114,13 +113,13 @@ def encode_meta(meta: Meta | None) -> bytes:
 
 
 def decode_meta(encoded: bytes) -> tuple[Mapping[str, str], bytes]:
-    """What a member said of itself, as text and as bytes; at least one of them is empty."""
+    """Metadata as text and as bytes; at least one of them is empty."""
     if not encoded:
         return _NO_META, b""
     try:
         meta = _DECODER.decode(encoded)
     except UNREADABLE:
-        return _NO_META, encoded  # not written by this library: shown as it came
+        return _NO_META, encoded  # not made by this library: kept as it came
     if isinstance(meta, bytes):
         return _NO_META, meta
     return MappingProxyType(meta), b""

@@ -1,12 +1,12 @@
-"""What a running member says of itself and of the others to whoever asks: the `quoracy members` seam.
+"""Queries of a running member: the reports that `quoracy members` shows, both sides.
 
 A question and its answer are msgpack, versioned by their tags, on a channel of the member's own port.
-Both sides are machines, like everything else that talks.  Who asks need not be a member; it needs the
-key, if there is one.
+Both sides are machines.  The side that asks need not be a member, but it needs the key, if there is
+one.
 
 Invariants
     * AgentQuery changes nothing.
-    * A report is made at most once in `REPORT_AGE_S`, however many ask: meanwhile all get the same.
+    * A report is made at most once in `REPORT_AGE_S`; queries in between get the same one.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
     """One member, as the member that was asked sees it.
 
     state: alive, suspect, dead or left.  since_s: for how long it has been that.
-    heard_s: how long ago it was heard from directly; phi: how surprising that silence is (0 is not at
-    all, 8 is one in a hundred million); rtt_s: how long its answers take.  None: not known, as of
-    itself.
+    heard_s: how long ago it was heard from directly; phi: how improbable that silence is (0 is not at
+    all, 8 is one in a hundred million); rtt_s: how long its answers take.  None: not known, as for the
+    member itself.
     """
 
     name: str
@@ -60,9 +60,9 @@ class MemberReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True, tag="report/1"):
-    """Everything a member has to tell.
+    """What a member reports.
 
-    name, address: its own.  health: how much it doubts itself; 0 is well.  uptime_s: since it began.
+    name, address: its own.  health: its local health score; 0 is healthy.  uptime_s: since its start.
     is_encrypted: whether there is a key.  protocol, traffic, dropped: counters by name since it began.
     """
 
@@ -106,7 +106,7 @@ class _StreamMachine:
 
 
 class Reporter(_StreamMachine):
-    """Answers everyone who asks."""
+    """Answers all queries."""
 
     def __init__(self, report: Callable[[], AgentReport]) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class Reporter(_StreamMachine):
 
 
 class Asker(_StreamMachine):
-    """Asks one member, once, and tells its `AgentReport`."""
+    """Asks one member once; its event is the `AgentReport`."""
 
     def __init__(self, agent: Address) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Asker(_StreamMachine):
 
 
 class AgentQuery:
-    """Asks one member, as often as you like.
+    """A query to one member, which can be repeated; the caller need not be a member.
 
     agent: HOST or HOST:PORT of a member.  keyring, label: those of its cluster.
     """
@@ -148,7 +148,7 @@ class AgentQuery:
         self._keyring, self._label = keyring, label
 
     async def ask(self) -> AgentReport:
-        """What the member has to tell.
+        """Ask for the report.
 
         Raises `Unavailable` if it is not there or does not let us in, `TimeoutError` if it is silent.
         """
@@ -185,7 +185,7 @@ class AgentQuery:
         source = source_towards(parse_address(address)[0])
         if source is None:
             raise Unavailable(f"{address}: there is no way there from this machine")
-        # The answer comes on our own connection, if we say truly where we are: see streams.py.
+        # The answer comes back on our connection only if our address is the true one: see streams.py.
         async with open_endpoint(
             join_address(source, 0), keyring=self._keyring, label=self._label
         ) as endpoint:

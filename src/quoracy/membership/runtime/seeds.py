@@ -1,14 +1,14 @@
-"""Finding the others: every seed is asked, and those that do not answer are asked again.
+"""Joining by seeds: every seed is asked, and those that do not answer are asked again.
 
-A seed is any member that is likely to be there; one is enough, and none matters once we are in.  A name
-may stand for several addresses, all of which are asked.  A seed that is ourselves is left out, so that
-every member can be given the same list.
+A seed is any member that is likely to be running; one is enough, and none is needed once we have
+joined.  A name may have several addresses, all of which are asked.  A seed that is ourselves is left
+out, so that every member can be given the same list.
 
 Invariants
-    * `first_round` ends: when somebody took us in, when everybody is known not to, or in time.
+    * `first_round` ends: when a seed answered, when all have failed, or at its timeout.
     * Names are looked up anew in every round: a seed may come back elsewhere.
-    * Between rounds of `go_on` lies a delay that doubles up to `RETRY_S_MAX` and is never the same for
-      two members: a seed that comes back is not met by all at once.
+    * The delay between rounds of `go_on` doubles up to `RETRY_S_MAX` and is random, so that a seed that
+      comes back is not asked by all members at once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Seed(msgspec.Struct):
-    """One of the seeds as it was written, and what became of asking it."""
+    """A seed as it was written, and the result of asking it."""
 
     text: str
     addresses: tuple[Address, ...] = ()
@@ -61,9 +61,9 @@ class _Seed(msgspec.Struct):
 
 
 class SeedJoin:
-    """Asks seeds to take us in.
+    """Asks seeds to let us join.
 
-    ask: sends the question to some addresses.  is_member: whether somebody who is present is there.
+    ask: sends the question to some addresses.  is_member: whether a present member has an address.
     is_us: whether an address is our own.  family: of our socket, which reaches no other.
     """
 
@@ -88,13 +88,13 @@ class SeedJoin:
 
     @property
     def is_done(self) -> bool:
-        """Every seed took us in, is a member that others told us of, or is ourselves."""
+        """Every seed answered, is known to be a member, or is ourselves."""
         return not self._unsettled()
 
     # -- what is heard meanwhile ---------------------------------------------------------------------
 
     def answered(self, address: Address) -> None:
-        """A member at this address took us in; it may have been asked at another address of its."""
+        """A member at this address answered; it may have been asked at another of its addresses."""
         self._is_in = True
         for seed in self._seeds:
             if address in seed.addresses or (len(self._asked) == 1 and seed is self._asked[0]):
@@ -110,15 +110,15 @@ class SeedJoin:
     # -- rounds --------------------------------------------------------------------------------------
 
     async def first_round(self, timeout_s: float) -> None:
-        """Returns when a seed took us in, or all are known to be members, or there are none.
+        """Returns when a seed answered, or all are known to be members, or there are none.
 
-        Raises `Unavailable`, which says of each seed why not.
+        Raises `Unavailable`, which says for each seed why not.
         """
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ask_them(self._unsettled())
-                # A seed that others have told us of meanwhile is settled, but its answer is still to
-                # come: it may know nothing of us.
+                # A seed that became known by gossip meanwhile is settled, but its answer is still
+                # needed: it may not know us.
                 while not self._is_in and not all(
                     seed.has_failed or seed.is_us for seed in self._seeds
                 ):
@@ -134,12 +134,12 @@ class SeedJoin:
 
     @property
     def is_hopeless(self) -> bool:
-        """No seed has an address: whoever wrote them should know, rather than wait."""
+        """No seed has an address, so the list is wrong, and waiting does not help."""
         return all(seed.problem is not None for seed in self._seeds)
 
     @property
     def why_not(self) -> str:
-        """What is known of each seed that did not answer."""
+        """The reason for each seed that did not answer."""
         return "; ".join(seed.why for seed in self._unsettled())
 
     async def go_on(self) -> None:

@@ -1,8 +1,9 @@
 """Messages of any size, reliably: a bounded pool of connections to other members.
 
-A message goes over the connection that is open to its address, whoever opened it; without one, we dial.
-It is delivered at most once, in order with others on the same connection, and if the other endpoint
-does not say in time that it has it, `failed` is called, once: then it arrived or it did not.
+A message is sent on the connection that is open to its address, in whichever direction it was opened;
+if there is none, we dial.  It is delivered at most once, in order with others on the same connection.
+If the other endpoint does not acknowledge it in time, `failed` is called once: then it may have arrived
+or not.
 
 Invariants
     * Everything here is bounded: connections (also per host), bytes on their way out, bytes half
@@ -10,9 +11,9 @@ Invariants
     * `failed` is never called from within `send`.
     * After `close` nothing is delivered and nothing fails any more.
 
-Without a key ring the hello of a connection is believed as it is, like the source of a packet: who can
-reach the port can claim to be anyone.  But what is sent to an address goes back on a connection from
-the same host only, so that claiming to be somebody else does not get their messages.
+Without a key ring the hello of a connection is not authenticated, like the source of a packet: anyone
+that can reach the port can claim any address.  But messages to an address are only sent on a connection
+from the same host, so a false claim does not receive the messages of another member.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from quoracy.membership.runtime.traffic import Traffic
 
 __all__ = ["StreamSettings", "Streams"]
 
-# A pile of small messages to one member costs more than its bytes.
+# Many small messages to one member cost more than their bytes.
 _MESSAGES_PER_CONNECTION_MAX = 1_024
 
 
@@ -64,7 +65,7 @@ class Streams:
         self._deliver, self._failed = deliver, failed
         self._dialled: dict[Address, Connection] = {}
         self._accepted: set[Connection] = set()
-        self._greeted: dict[Address, Connection] = {}  # the last one that said it is there
+        self._greeted: dict[Address, Connection] = {}  # the last connection with a hello from there
         self._per_host: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
         self._sweeping: Timer | None = None
@@ -81,7 +82,7 @@ class Streams:
         return len(self._dialled) + len(self._accepted)
 
     def send(self, channel: int, to: Address, data: bytes) -> None:
-        """Have it delivered, or `failed` called."""
+        """Deliver a message, or call `failed`."""
         size_max = self.envelope.settings.message_bytes_max
         if len(data) > size_max:
             self._fail(channel, to, f"{len(data):,} bytes; message_bytes_max is {size_max:,}")
@@ -115,7 +116,7 @@ class Streams:
     # -- from connections ----------------------------------------------------------------------------
 
     def accepted(self, connection: Connection) -> bool:
-        """Whether there is room for it."""
+        """Take in a connection; False if there is no room for it."""
         if self._is_closed:
             return False
         is_over = (
@@ -159,13 +160,13 @@ class Streams:
     # -- dialling ------------------------------------------------------------------------------------
 
     def _connection_to(self, to: Address) -> Connection | str:
-        """One that is open or on its way, or why there is none."""
+        """A connection that is open or being opened, or why there is none."""
         if self._is_closed:
             return "the endpoint is closed"
         if (dialled := self._dialled.get(to)) is not None:
             return dialled
         greeted = self._greeted.get(to)
-        # The other side closes it when it was idle for long: near that moment we had better not use it.
+        # The other side closes an idle connection: do not use it shortly before that.
         if greeted is not None and self.clock.now() - greeted.active_at < self.settings.idle_s / 2:
             return greeted
         try:
@@ -192,7 +193,7 @@ class Streams:
                 lambda: connection, place[0], place[1], family=self._family, local_addr=self._source
             )
         except OSError as error:
-            # asyncio's own words say where it was, which is known, instead of why.
+            # The message of asyncio says where, which is known, instead of why.
             why = os.strerror(error.errno) if error.errno else str(error)
             connection.end(f"no connection: {why}")
             return

@@ -1,4 +1,4 @@
-"""What came and went, counted: the numbers behind `statistics()`, and a log that cannot be flooded."""
+"""Counters of traffic for `statistics()`, and a log of drops that cannot be flooded."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ __all__ = ["Traffic", "TrafficStatistics"]
 _log = logging.getLogger(__name__)
 
 _LOG_EVERY_S = 10.0
-# Addresses are logged in ASCII and quoted (%a): they may be the words of a stranger, who could write
-# lines of our log otherwise.
+# Addresses are logged in ASCII and quoted (%a): a stranger may have chosen them, and could otherwise
+# write lines into our log.
 
 
 class TrafficStatistics(msgspec.Struct, kw_only=True):
     """What one endpoint has seen since it was opened.
 
-    packets_in, packet_bytes_in: everything that the socket gave us, also what was dropped afterwards.
-    messages_in, messages_out: on streams, without those by which endpoints talk to each other.
-    dropped: what arrived and was not believed, by the word of its `DropReason`.
+    packets_in, packet_bytes_in: everything read from the socket, including what was dropped afterwards.
+    messages_in, messages_out: on streams, without control messages.
+    dropped: what arrived and was not accepted, by the value of its `DropReason`.
     unsent: packets that the system did not take, by the name of the error (EMSGSIZE, ENETUNREACH, ...).
-    undelivered: messages on streams of which the other side did not say that it got them.
+    undelivered: messages on streams that were not acknowledged.
     """
 
     packets_in: int = 0
@@ -66,13 +66,13 @@ class Traffic:
         self._logged_at: dict[str, float] = {}
 
     def drop(self, reason: DropReason, source: Address | tuple[object, ...], *, now: float) -> None:
-        """Something from `source` was not believed."""
+        """Something from `source` was not accepted."""
         self._dropped[reason] = count = self._dropped[reason] + 1
         if self._is_news(reason.value, now):
             _log.warning("dropped what came from %a: %s (%d so far)", source, reason.value, count)
 
     def unsent(self, error: OSError | str, to: Address, *, now: float) -> None:
-        """A packet was not taken by the system."""
+        """The system did not take a packet."""
         reason = error if isinstance(error, str) else errno.errorcode.get(error.errno or 0, "OSError")
         self._unsent[reason] = count = self._unsent[reason] + 1
         if self._is_news(reason, now):

@@ -1,4 +1,4 @@
-"""What both pictures of a run are drawn with: SVG, colours, signs, a legend, and whom they show.
+"""The parts of both pictures of a run: SVG elements, colours, signs, the legend, and what is shown.
 
 The colours differ in lightness as well as in hue, from pale for alive to almost black for dead, so they
 can be told apart in print and by people who see few hues.
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 Span: TypeAlias = tuple[float, float]
-# What stands before a label of the legend: drawn around a point.
+# A sign of the legend, drawn around a point, and its label.
 Sign: TypeAlias = tuple[Callable[[float, float], str], str]
 
 COLOURS = {
@@ -64,7 +64,7 @@ _LEGEND = {
     Level.LEFT: "left",
 }
 INK = "#1d2733"
-TRUTH = "#0b3d91"  # what was so, whatever the members believed
+TRUTH = "#0b3d91"  # what was true, whatever the members believed
 MARGIN = 24.0
 MEMBERS_MAX = 200
 _FONT = "system-ui, 'DejaVu Sans', 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -142,7 +142,7 @@ def legend(y: float, signs: Iterable[Sign]) -> Iterator[str]:
 
 
 def shown(story: Story) -> tuple[str, ...]:
-    """Whom a picture shows: all, or of more than fit those first to whom something happened."""
+    """The members in a picture: all, or if there are too many, first those with faults and changes."""
     if len(story.names) <= MEMBERS_MAX:
         return story.names
     about = {getattr(seen.fault, "address", "") for seen in story.faults}
@@ -152,7 +152,7 @@ def shown(story: Story) -> tuple[str, ...]:
 
 
 def title_of(story: Story) -> str:
-    """What the picture is of."""
+    """The title of a picture."""
     count = len(story.names)
     some = f", {MEMBERS_MAX} of them shown" if count > MEMBERS_MAX else ""
     members = "1 member" if count == 1 else f"{count:,} members"
@@ -179,7 +179,7 @@ def spans_of(story: Story) -> dict[str, tuple[list[Span], list[Span]]]:
 
 
 def cut_spans(story: Story) -> Iterator[tuple[float, float, Partition | OneWay | Loss]]:
-    """What was wrong with the network, and from when to when."""
+    """The faults of the network, and from when to when each lasted."""
     heals = [seen.time for seen in story.faults if isinstance(seen.fault, Heal)]
     for seen in story.faults:
         fault = seen.fault

@@ -1,15 +1,15 @@
-"""The heart of the simulator: one heap of events, and the loop that hands them to machines.
+"""The event loop of the simulator: one heap of events, which are passed to machines.
 
-Time is a number that jumps from event to event.  Whatever a machine returns becomes new events, after
-delays that the network draws from one seeded generator.  Nothing else decides anything: the same seed
-and the same calls give the same run, event for event, in any process.
+Time jumps from event to event.  The effects that a machine returns become new events, after delays that
+the network draws from one seeded generator.  The same seed and the same calls give the same run, event
+for event, in any process.
 
 Invariants
     * Events happen in the order of their time, and those of one time in the order they were made.
-    * Each machine draws from its own generator, made of the seed and a name, so adding a member changes
-      no other member's luck; the network draws from another.
-    * A timer that a machine moves is not searched for in the heap: the one that pops looks whether it
-      is due and is pushed again if it is not.
+    * Each machine draws from its own generator, made of the seed and a name, so adding a member does
+      not change the draws of others; the network has another.
+    * A timer that a machine moves is not searched for in the heap: when it pops it is pushed again if
+      the machine is not due.
     * A machine that raises anything but `ProtocolError` ends the run; the error says the seed and when.
 """
 
@@ -38,7 +38,7 @@ OnStep: TypeAlias = Callable[[float, str, Address, Address, bytes], None]
 
 _PACKET, _TIMER, _STREAM, _FAILED, _TRY, _CALL, _DRAIN = range(7)
 _NAMES = {_PACKET: "packet", _STREAM: "stream", _FAILED: "unreachable"}
-# A machine that is due again and again without time passing does not work: say so, do not hang.
+# A machine that is due again and again at one time is broken: raise, instead of looping for ever.
 _TICKS_AT_ONCE_MAX = 10_000
 
 
@@ -61,7 +61,7 @@ _Entry: TypeAlias = tuple[float, int, int, Node | None, _Payload, Address]
 
 
 class Engine:
-    """Events and what they do.  `World` adds members, faults and questions; use that.
+    """Events and what they do.  Use `World`, which adds members, faults and queries.
 
     resume: what a member that was stopped does first when it runs again: all its timers that are due
     ("timers", the harder case and the default) or everything that arrived meanwhile ("packets").
@@ -90,11 +90,11 @@ class Engine:
         return random.Random(f"{self.seed}/{name}")
 
     def at(self, time: float, action: Callable[[], object]) -> None:
-        """Do something at a true time; at once if that has passed."""
+        """Call `action` at a true time; at once if that has passed."""
         self._push(max(time, self.now), _CALL, None, action, "")
 
     def run(self, until: float) -> None:
-        """Let everything happen that happens up to this true time."""
+        """Process all events up to this true time."""
         heap, pop = self._heap, heapq.heappop
         count = 0
         try:
@@ -118,7 +118,7 @@ class Engine:
     # -- what happens ------------------------------------------------------------------------------
 
     def _give_packet(self, node: Node, data: bytes, sender: Address, now: float) -> None:
-        """The common case, kept short: a datagram for a member that nothing is wrong with."""
+        """The common case, kept short: a datagram for a member without faults."""
         node.packets_received += 1
         node.bytes_received += len(data)
         if self.on_step is not None:
@@ -140,7 +140,7 @@ class Engine:
         if not node.is_up or node.stops:
             return
         if node.busy_until > now:
-            # An earlier one that is in the heap as well will come here too, and then see to it.
+            # If an earlier timer is in the heap as well, that one will do this.
             if node.busy_until < node.timers[-1]:
                 self._push_timer(node, node.busy_until)
             return
@@ -151,7 +151,7 @@ class Engine:
             if node.is_plain or node.true(due) > now:
                 self._arm(node, now)
                 return
-            # Rounding: this is the moment, though the clock is a hair before it.
+            # Rounding: the timer is due, though the clock shows slightly less.
             local = node.last_local = due
         self._tick(node, local, now)
         self._arm(node, now)
@@ -197,7 +197,7 @@ class Engine:
                 self._arrive(node, _FAILED, b"", other, now)
 
     def _arrive(self, node: Node, kind: int, data: bytes, other: Address, now: float) -> None:
-        """Something for a member that may be gone, stopped, busy, or in a time of its own."""
+        """Something for a member that may be down, stopped, busy, or have a clock of its own."""
         if not node.is_up:
             return
         is_free = not (node.stops or node.holds)
@@ -220,7 +220,7 @@ class Engine:
             self._push(node.busy_until, _DRAIN, node, None, "")
 
     def _drain(self, node: Node, now: float) -> None:
-        """Handle what waits: all of it, or one item after the other if each takes time."""
+        """Handle the backlog: all of it, or one item at a time if each takes time."""
         while node.backlog and node.is_up and not (node.stops or node.holds):
             if node.busy_until > now:
                 self._drain_later(node)
@@ -292,7 +292,7 @@ class Engine:
                 raise TypeError(f"{node.address} asked for {effect!r}, which is no effect")
 
     def _held_back(self, node: Node, effects: list[Effect], now: float) -> list[Effect]:
-        """Keep what is to be sent for later; the rest is for now."""
+        """Keep messages of a member that is held up; returns the effects that are not messages."""
         network = self.links.network
         rest: list[Effect] = []
         for effect in effects:
@@ -312,7 +312,7 @@ class Engine:
         source = sender.address
         cut = links.is_blocked(source, to) or links.is_blocked(to, source)
         if target is None or not target.is_host_up or cut:
-            # Nothing comes back, so the first segment is sent again, later and later.
+            # No answer, so the first segment is sent again, with a growing delay.
             again = now + stream.again_s
             stream.again_s *= 2
             if again < stream.deadline:
@@ -331,7 +331,7 @@ class Engine:
                 self._push(stream.deadline, _FAILED, sender, stream, to)
 
     def _end_stream(self, target: Node, stream: _Stream, now: float) -> None:
-        """It is through, unless the one it was for is no longer there."""
+        """Deliver a stream, unless its receiver is no longer there."""
         source = stream.sender.address
         if not target.is_host_up:
             self._push(stream.deadline, _FAILED, stream.sender, stream, stream.to)
@@ -376,7 +376,7 @@ class Engine:
             node.look()
 
     def _unpause(self, node: Node) -> None:
-        """Run again, unless something else still stops it."""
+        """Run again, unless another fault still stops it."""
         if not node.stops:
             return
         node.stops -= 1
@@ -399,7 +399,7 @@ class Engine:
             node.look()
 
     def _release(self, node: Node) -> None:
-        """Let its messages through, unless something else still holds them up."""
+        """Let its messages through, unless another fault still holds them up."""
         if not node.holds:
             return
         node.holds -= 1
@@ -413,7 +413,7 @@ class Engine:
     # -- the heap ----------------------------------------------------------------------------------
 
     def _arm(self, node: Node, now: float) -> None:
-        """See to it that a timer pops no later than the machine is due."""
+        """Make sure that a timer pops when the machine is due, or earlier."""
         due = node.machine.next_due
         if not node.is_plain:
             due = node.true(due)

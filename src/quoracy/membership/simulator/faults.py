@@ -1,8 +1,12 @@
-"""What can go wrong, as values: a schedule of faults is data that can be printed, kept and run again.
+"""Faults as values, and random schedules of them, which can be printed, kept and run again.
 
 Each fault says when it begins (`at`, true seconds) and, where it lasts, when it ends (`until`).  The
 `repr` of a fault is the code that makes it, so the schedule of a run that failed can be pasted into a
 test.  `World.schedule` runs them.
+
+A random schedule is bounded: no more than `down_max` members are down at once, and everything that
+lasts has ended `calm_s` before the end, so that a test can check what holds once all is calm.  The same
+seed gives the same schedule.
 
 >>> Crash("m3", at=10.0)
 Crash(address='m3', at=10.0, kind='process')
@@ -86,7 +90,7 @@ class Leave(_Fault, frozen=True):
 
 
 class Partition(_Fault, frozen=True):
-    """Groups that cannot reach each other.  Whoever is in none of them is in one more group."""
+    """Groups that cannot reach each other.  Members in none of them form one more group."""
 
     groups: tuple[tuple[Address, ...], ...]
     at: float
@@ -94,7 +98,7 @@ class Partition(_Fault, frozen=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        Cut(groups=self.groups)  # says what is wrong with them, if anything is
+        Cut(groups=self.groups)  # raises if a member is in two groups
 
 
 class OneWay(_Fault, frozen=True):
@@ -113,11 +117,11 @@ class Heal(_Fault, frozen=True):
 
 
 class Stall(_Fault, frozen=True):
-    """A member is stopped: it handles nothing and sends nothing; what arrives waits, as far as it fits.
+    """A member is stopped: it handles and sends nothing; what arrives waits in a bounded buffer.
 
     With `stopped_s` it is stopped again and again: for that long, then it runs for `running_s`, until
     `until`.  With `timers_run` only its messages are held up, in and out, while its timers go on: this
-    is the slow member of the Lifeguard paper, which blames others for answers that it did not read.
+    is the slow member of the Lifeguard paper, which suspects others whose answers it did not read.
     """
 
     address: Address
@@ -206,7 +210,7 @@ def describe(fault: Fault) -> str:
             return f"{type(fault).__name__.lower()} of {fault.address}"
 
 
-# Everything but Join (who joins is the test's business) and Heal (cuts end by themselves here).
+# All but Join, which is for the test to decide, and Heal, since cuts end by themselves here.
 KINDS: tuple[type[Fault], ...] = (
     Crash, Restart, Leave, Partition, OneWay, Stall, Slow, Loss, Drift,
 )  # fmt: skip
@@ -226,8 +230,8 @@ def random_faults(
     """Up to `faults_max` faults among these members, in the order of their time.
 
     The first happens at 0 s or later, and `calm_s` before `seconds` everything that ends has ended.
-    down_max: so many are crashed or gone at once at most; by default less than half.
-    spared: these neither crash nor leave.
+    down_max: how many may be down at once; by default less than half.
+    spared: members that neither crash nor leave.
 
     >>> random_faults(4, ["a", "b", "c"], seconds=60.0, calm_s=30.0, faults_max=1)
     (Crash(address='b', at=29.945, kind='machine'),)
@@ -274,7 +278,7 @@ def random_faults(
 
 
 def down_at_end(faults: Iterable[Fault]) -> frozenset[Address]:
-    """Who crashed or left and was not started again.
+    """The members that crashed or left and were not started again.
 
     >>> sorted(down_at_end([Crash("a", 1.0), Crash("b", 2.0), Restart("a", 3.0)]))
     ['b']
@@ -311,7 +315,7 @@ class _Dice:
         self._rng, self._all, self.calm_at = rng, addresses, calm_at
 
     def before(self, end: float, start: float = 0.0) -> float:
-        """A time that is short enough to read, before `end`."""
+        """A time before `end`, in whole milliseconds."""
         return max(start, int((start + self._rng.random() * (end - start)) * 1_000) / 1_000)
 
     def fault(

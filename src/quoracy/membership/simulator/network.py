@@ -1,11 +1,12 @@
-"""What the network does to messages: its settings, and its state while faults come and go.
+"""The simulated network: latencies, its settings, its state during a run, and counters of members.
 
-`Network` is a value: how every link behaves.  `Links` is the network of one run: which links are cut at
-the moment, which have a quality of their own, and the draws that decide what becomes of each message.
+`Network` is a value: how every link behaves.  `Links` is the network of one run: which links are cut,
+which have a quality of their own, and the draws that decide about each message.  A latency is a
+distribution: `draw(rng)` gives seconds, never negative, and uses no other randomness.
 
 Invariants
     * A datagram that is not lost arrives once, or twice where it is duplicated; never across a cut.
-    * What is under way when a cut begins still arrives: a cut decides at the moment of sending.
+    * Messages under way when a cut begins still arrive: a cut matters at the moment of sending.
     * Loss never loses a stream.  A lost segment is sent again after `retransmit_s`, then after twice
       that, and so on, so that loss shows as delay; a stream fails when it took `stream_timeout_s`.
 """
@@ -81,7 +82,7 @@ class Uniform(msgspec.Struct, frozen=True, gc=False):
 
 
 class Normal(msgspec.Struct, frozen=True, gc=False):
-    """A bell around the mean; what would be less than `least_s` is `least_s`.
+    """A normal distribution, with a minimum of `least_s`.
 
     >>> Normal(0.01, 0.0).draw(random.Random(1))
     0.01
@@ -146,7 +147,7 @@ def _require(sound: bool, otherwise: str) -> None:
 
 
 _SEGMENT_BYTES = 1_400
-# A large stream is drawn as this many segments at most: what matters is how many rounds it needs.
+# A large stream is drawn as this many segments at most, since only the number of rounds matters.
 _SEGMENTS_MAX = 64
 
 
@@ -170,13 +171,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 
     latency: how long a message takes, one way.
     loss, duplicate: the chance that a datagram is lost; that it arrives twice.
-    reorder, reorder_s: the chance that a datagram is held back for up to so long.  Without it, they
-    overtake each other only as far as latency varies.
+    reorder, reorder_s: the chance that a datagram is held back for up to `reorder_s`.  Without it,
+    datagrams overtake each other only as far as latency varies.
     stream_timeout_s: a reliable message that is not through by then has failed.
     retransmit_s: a lost segment of a stream is sent again after this time, then after twice this time.
-    receive_buffer_bytes: what a member that is stopped or busy can leave unread; beyond it datagrams
+    receive_buffer_bytes: the datagrams that can wait for a member that is stopped or busy; those beyond
     are lost.  The default is that of Linux.
-    streams_waiting_max: so many reliable messages can wait for such a member; those beyond fail.
+    streams_waiting_max: the reliable messages that can wait for such a member; those beyond fail.
 
     >>> Network(loss=0.05).loss
     0.05
@@ -204,7 +205,7 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cut:
-    """Ways that are blocked until it is healed."""
+    """A partition or a blocked way, until it is healed."""
 
     __slots__ = ("_from", "_sides", "_to")
 
@@ -226,7 +227,7 @@ class Cut:
         self._from, self._to = frozenset(senders), frozenset(receivers)
 
     def blocks(self, sender: Address, receiver: Address) -> bool:
-        """Is nothing let through from the one to the other?"""
+        """Whether nothing gets through from the sender to the receiver."""
         sides = self._sides
         if sides and sides.get(sender, -1) != sides.get(receiver, -1):
             return True
@@ -256,7 +257,7 @@ class Links:
         self._look()
 
     def cut(self, cut: Cut) -> None:
-        """Block what it blocks, besides what is blocked already."""
+        """Add a cut to those that there are."""
         self._cuts.append(cut)
         self._look()
 
@@ -269,7 +270,7 @@ class Links:
         self._look()
 
     def override(self, sender: Address, receiver: Address, link: Link | None) -> None:
-        """Give one way a quality of its own; None takes it back."""
+        """Set the quality of one way; None resets it."""
         if link is None:
             self._overrides.pop((sender, receiver), None)
         else:
@@ -277,7 +278,7 @@ class Links:
         self._look()
 
     def set_loss(self, loss: float, members: Collection[Address] = ()) -> None:
-        """Lose so many datagrams, everywhere or of these members: in and out, besides other loss."""
+        """Set the loss of datagrams: of all, or in and out of these members, besides other loss."""
         _check_chance("loss", loss)
         if not members:
             self.loss = loss
@@ -289,11 +290,11 @@ class Links:
         self._look()
 
     def is_blocked(self, sender: Address, receiver: Address) -> bool:
-        """Is the way from one to the other cut?"""
+        """Whether the way from the sender to the receiver is cut."""
         return any(cut.blocks(sender, receiver) for cut in self._cuts)
 
     def delays(self, sender: Address, receiver: Address) -> tuple[float, ...]:
-        """After how many seconds a datagram arrives: once, twice or, being lost, not at all."""
+        """The delays after which a datagram arrives: one, two if duplicated, none if lost."""
         if self._cuts and self.is_blocked(sender, receiver):
             return ()
         rng, network = self._rng, self.network
@@ -308,11 +309,11 @@ class Links:
         return (delay,)
 
     def one_way_s(self, sender: Address, receiver: Address) -> float:
-        """How long something that is not lost takes."""
+        """The latency of something that is not lost."""
         return self._latency(sender, receiver).draw(self._rng)
 
     def stream_s(self, sender: Address, receiver: Address, size: int) -> float:
-        """How long a reliable message takes on a way that is open: two trips to connect, one for it."""
+        """The time of a reliable message on an open way: two trips to connect, and one for it."""
         total_s = 0.0
         segments = min(_SEGMENTS_MAX, 1 + size // _SEGMENT_BYTES)
         for source, target, count in (
@@ -362,9 +363,9 @@ def _check_chance(name: str, chance: float) -> None:
 
 
 class Counters(msgspec.Struct, frozen=True):
-    """What one member, or all of them, sent and got so far.
+    """What one member, or all of them, sent and received so far.
 
-    Sent is what left the member, whatever the network made of it; received is what its machine got.
+    Sent counts what left the member, lost or not; received counts what its machine was given.
     overflowed: datagrams that found its buffer full.  rejected: messages that its machine refused.
 
     >>> Counters(packets_sent=2) + Counters(packets_sent=3, rejected=1)  # doctest: +ELLIPSIS

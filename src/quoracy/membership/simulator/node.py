@@ -1,8 +1,8 @@
 """One member of a simulation: its machine, its clock, its buffer and its counters.
 
 Invariants
-    * `timers` holds the true times at which a timer of this member waits in the heap, the earliest
-      last, above an infinite one; so a timer that moves costs nothing until it pops.
+    * `timers` holds the true times of this member's timers in the heap, the earliest last, after an
+      infinite one; so a timer that moves costs nothing until it pops.
     * The clock of a member never goes backwards, whatever its rate.
 """
 
@@ -24,15 +24,15 @@ Factory: TypeAlias = Callable[[random.Random], Machine]
 # What a member does right after its start, such as joining.
 Then: TypeAlias = Callable[[Machine, float], list[Effect]]
 
-# Linux counts a small datagram as more than its bytes; roughly this much more.
+# About what Linux adds to the size of a datagram in a receive buffer.
 _DATAGRAM_OVERHEAD = 512
 
 
 class Node:
-    """The place of one member in a simulation.  Its owner is the world; nobody else touches it.
+    """The state of one member in a simulation; used by the world only.
 
     is_up: its process runs (stopped or not).  is_host_up: its machine answers, if only to refuse.
-    is_plain: up, not stopped or held up, with a true clock and at no cost per packet: no detour needed.
+    is_plain: up, not stopped or held up, with a true clock and no cost per packet: the fast case.
     generation: how often it was started.
     """
 
@@ -71,7 +71,7 @@ class Node:
         # What it sent while its messages were held up.
         self.outbox: list[Effect] = []
         self.outbox_bytes = self.outbox_streams = 0
-        # What its owner wanted meanwhile: the owner is in the same process, so it is stopped, too.
+        # Calls of its owner, which is in the same process and so is stopped, too.
         self.wanted: list[Then] = []
         self.packets_sent = self.packets_received = self.bytes_sent = self.bytes_received = 0
         self.streams_sent = self.streams_received = 0
@@ -79,7 +79,7 @@ class Node:
         self.overflowed = self.rejected = self.ticks = 0
 
     def look(self) -> None:
-        """After any change of what `is_plain` depends on."""
+        """Update `is_plain`; called after any change that it depends on."""
         is_true_clock = self.rate == 1.0 and self.base_local == self.base_true
         is_free = self.is_up and not (self.stops or self.holds)
         self.is_plain = is_free and is_true_clock and not self.service_s
@@ -136,13 +136,13 @@ class Node:
         return True
 
     def take_outbox(self) -> list[Effect]:
-        """What it could not send so far."""
+        """The effects that were held back; empties the outbox."""
         effects, self.outbox = self.outbox, []
         self.outbox_bytes = self.outbox_streams = 0
         return effects
 
     def forget_backlog(self) -> None:
-        """The process is gone, and its buffers with it."""
+        """Empty the buffers, since the process has ended."""
         self.backlog.clear()
         self.wanted.clear()
         self.take_outbox()

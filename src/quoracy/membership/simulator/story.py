@@ -1,8 +1,8 @@
-"""What a run of a cluster was about: how everyone was seen over time, what mattered, the sums.
+"""The story of a run: how each member was seen over time, the moments that matter, and the sums.
 
-`tell(cluster)` goes once through what happened, faults and changes together in the order of their time,
-and keeps for every member how many of those that are up believe in it, suspect it, or hold it for dead.
-The text timeline and the pictures show the `Story` that comes out of it and know nothing else.
+`tell(cluster)` goes once through faults and changes in the order of their time, and counts for every
+member how many of those that are up see it as alive, suspected or dead.  The text timeline and the
+pictures are made from the resulting `Story` alone.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["Detection", "Level", "Moment", "MomentKind", "Story", "Summary", "du
 
 
 class Level(enum.IntEnum):
-    """How a member is seen by all others together."""
+    """How all others together see a member."""
 
-    ABSENT = 0  # nobody knows it
-    ALIVE = 1  # to all who know it
-    SUSPECTED = 2  # by someone
-    DISPUTED = 3  # dead or gone to some, here to others
-    DEAD = 4  # to everyone who is up
-    LEFT = 5  # to everyone who is up, by its own word
+    ABSENT = 0  # known to none
+    ALIVE = 1  # to all that know it
+    SUSPECTED = 2  # by some
+    DISPUTED = 3  # dead or left to some, present to others
+    DEAD = 4  # to all that are up
+    LEFT = 5  # to all that are up, after its goodbye
 
 
 class MomentKind(enum.Enum):
@@ -49,13 +49,13 @@ class MomentKind(enum.Enum):
     HEALED = "healed"  # a fault is over
     SUSPECTED = "suspected"  # the first suspicion
     REFUTED = "refuted"  # the last suspicion is over
-    DEAD = "dead"  # the first who holds it for dead
-    ALL_KNOW = "all know"  # everyone holds it for dead, or knows that it left
-    BACK = "back"  # nobody holds it for dead any more
+    DEAD = "dead"  # it is dead to the first observer
+    ALL_KNOW = "all know"  # it is dead or left to all
+    BACK = "back"  # it is dead to none any more
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """Something worth a line."""
+    """Something that gets a line in the timeline."""
 
     time: float
     kind: MomentKind
@@ -76,10 +76,10 @@ class Detection(msgspec.Struct, frozen=True):
 class Summary(msgspec.Struct, frozen=True):
     """The sums of a run.
 
-    A false positive is a death told of a member that nothing was wrong with: no fault named it, and its
-    process runs.  `false_at_healthy` counts those told by members that nothing was wrong with either.
-    Loss is everyone's and names nobody; a partition names everyone.
-    wrongly_dead: pairs at the end, one up holding another that is up for dead.
+    A false positive is a reported death of a member without a fault: no fault named it, and its process
+    runs.  `false_at_healthy` counts those reported by members that were without a fault, too.  Loss
+    names no member; a partition names all.
+    wrongly_dead: pairs at the end in which one that is up sees another that is up as dead.
     """
 
     members: int
@@ -97,7 +97,7 @@ class Summary(msgspec.Struct, frozen=True):
 
 
 class Story(msgspec.Struct, frozen=True):
-    """A run, told.  levels: for each member the times at which its level changed, from 0 s on."""
+    """The story of a run.  levels: the times at which the level of each member changed, from 0 s on."""
 
     names: tuple[str, ...]
     seconds: float
@@ -109,7 +109,7 @@ class Story(msgspec.Struct, frozen=True):
 
 
 def tell(cluster: SwimCluster) -> Story:
-    """Tell what happened so far.
+    """The story of a run so far.
 
     >>> from quoracy.membership.simulator.swim_cluster import swim_cluster
     >>> cluster = swim_cluster(8, seed=3)
@@ -133,12 +133,12 @@ def tell(cluster: SwimCluster) -> Story:
 
 
 class _Views:
-    """How one member is seen: the counts of those who are up."""
+    """How one member is seen: the numbers of members that are up, by what they believe."""
 
     __slots__ = ("believers", "dead", "left", "suspects")
 
     def __init__(self) -> None:
-        self.believers = self.suspects = self.dead = self.left = 0  # suspects believe, too
+        self.believers = self.suspects = self.dead = self.left = 0  # suspects are believers, too
 
     def count(self, state: MemberState | None, by: int) -> None:
         if state is MemberState.ALIVE:
@@ -167,10 +167,10 @@ class _Teller:
         self._cluster = cluster
         self._moments: list[Moment] = []
         self._first = frozenset(cluster.known_at_first)
-        self._up: set[str] = set(self._first)  # they begin at 0 s
-        # Only what differs from how everyone began: (observer, subject) -> state.
+        self._up: set[str] = set(self._first)  # these start at 0 s
+        # Only what differs from the start: observer -> subject -> state.
         self._seen: dict[str, dict[str, MemberState | None]] = {name: {} for name in cluster.names}
-        self._afresh: set[str] = set()  # these began again, and knew nobody
+        self._afresh: set[str] = set()  # these were restarted, and knew no other
         self._views = {name: _Views() for name in cluster.names}
         for name in self._first:
             self._views[name].believers = len(self._first) - 1
@@ -178,7 +178,7 @@ class _Teller:
             name: [(0.0, views.level)] for name, views in self._views.items()
         }
         self._troubled: set[str] = set()  # a fault names them
-        self._ended: dict[str, float] = {}  # who is down, and since when
+        self._ended: dict[str, float] = {}  # members that are down, and since when
         self._left: set[str] = set()
         self._crashes: list[tuple[str, float]] = []
         self._noticed: dict[tuple[str, float], dict[MomentKind, float]] = {}
@@ -216,7 +216,7 @@ class _Teller:
             return
         self._up.discard(name)
         self._ended.setdefault(name, life.time)
-        # What it saw no longer counts.
+        # Its own view no longer counts.
         for subject, views in self._views.items():
             if subject != name:
                 views.count(self._state(name, subject), -1)
@@ -338,7 +338,7 @@ class _Teller:
 
 
 def _troubles(fault: Fault, names: tuple[str, ...]) -> Iterator[str]:
-    """Whom a fault makes a suspect with reason."""
+    """The members whose suspicion a fault explains."""
     match fault:
         case Partition():
             yield from names
@@ -354,7 +354,7 @@ def _troubles(fault: Fault, names: tuple[str, ...]) -> Iterator[str]:
 
 
 def _ends(faults: list[FaultSeen], now: float) -> Iterator[Moment]:
-    """Faults that last end, too, and that is worth a line."""
+    """The ends of lasting faults, as moments."""
     for seen in faults:
         fault = seen.fault
         until = getattr(fault, "until", math.inf)
@@ -374,7 +374,7 @@ def _ends(faults: list[FaultSeen], now: float) -> Iterator[Moment]:
 
 
 def duration(seconds: float) -> str:
-    """A length of time as people say it.
+    """A length of time as text.
 
     >>> duration(0.25), duration(3.14159)
     ('250 ms', '3.14 s')

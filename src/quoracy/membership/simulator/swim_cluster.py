@@ -1,8 +1,8 @@
-"""Clusters of SWIM members in a simulated world, and a record of who saw whom how, and when.
+"""Clusters of SWIM members in a simulated world, and a record of how members saw each other over time.
 
-`swim_cluster(50, seed=7)` begins as a cluster that has settled: everyone knows everyone.  With
-`converged=False` the members join one after the other.  What each member told of the others is kept as
-`Change`s with true time, so every view at every time can be asked for afterwards.
+`swim_cluster(50, seed=7)` begins as a settled cluster in which all members know each other.  With
+`converged=False` the members join one after the other.  The changes that each member reports are kept
+as `Change`s with true time, so every view at every time can be looked up afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEEDS = 3
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """At this true time the observer began to see the subject so; state None: it forgot it."""
+    """A change of the observer's view of the subject at a true time; state None: it was forgotten."""
 
     time: float
     observer: str
@@ -57,8 +57,8 @@ class Life(msgspec.Struct, frozen=True):
 class SwimCluster:
     """SWIM members in a world; the name of each is its address, too.
 
-    changes: what was told, oldest first, at most `changes_max`; after that `changes_lost` counts.
-    faults, lives: what happened to whom, and whose process began or ended, oldest first.
+    changes: the reported changes, oldest first, at most `changes_max`; `changes_lost` counts the rest.
+    faults, lives: the faults, and when processes began or ended, oldest first.
 
     >>> cluster = swim_cluster(5, seed=1)
     >>> cluster.world.crash("m3", at=1.0)
@@ -97,7 +97,7 @@ class SwimCluster:
             swim = self._make(name, table)(self.world.rng(name))
             at = 0.0 if converged else number * join_every_s
             again = self._make(name, MemberTable(""))
-            # The first of those that join one by one has nobody to ask.
+            # The first of those that join one by one has no seed.
             then = self._join(name, swim if converged or number == 0 else None)
             self.world.add(name, swim, at=at, factory=again, then=then)
 
@@ -105,7 +105,7 @@ class SwimCluster:
         return lambda rng: Swim(name, name, rng=rng, settings=self.settings, members=table)
 
     def _join(self, name: str, knows: Swim | None) -> Callable[[Machine, float], list[Effect]]:
-        """What a member does when it starts, unless it is the one that knows all there is to know."""
+        """The action of a member at its start: it joins, unless its machine is `knows`."""
         seeds = [seed for seed in self.names[: _SEEDS + 1] if seed != name][:_SEEDS]
 
         def join(machine: Machine, now: float) -> list[Effect]:
@@ -145,16 +145,16 @@ class SwimCluster:
 
     @property
     def up(self) -> Iterator[Swim]:
-        """The machines of those whose process runs."""
+        """The machines of the members that are up."""
         return (self.swim(name) for name in self.world.up)
 
     def states_of(self, subject: str) -> dict[str, str]:
-        """How those that are up see one member now; who does not know it is left out."""
+        """How the members that are up see one member now; those that do not know it are left out."""
         views = ((swim.name, swim.members.get(subject)) for swim in self.up if swim.name != subject)
         return {observer: member.state.name for observer, member in views if member is not None}
 
     def sees_at(self, observer: str, subject: str, time: float) -> MemberState | None:
-        """How one saw the other at a time; None if it did not know it, or was not up itself."""
+        """How the observer saw the subject at a time; None if it did not know it, or was down."""
         lives = [life for life in self.lives if life.name == observer and life.time <= time]
         if not lives or not lives[-1].begins:
             return None
@@ -169,7 +169,7 @@ class SwimCluster:
         return state
 
     def is_settled(self) -> bool:
-        """Does everyone who is up see exactly those as alive who are up, and nobody as suspect?"""
+        """Whether all that are up see exactly the members that are up as alive, and none as suspect."""
         up = set(self.world.up)
         return all(
             {name for name, member in swim.members.items() if member.state is MemberState.ALIVE} == up

@@ -1,7 +1,7 @@
-"""A run as lines of text: when, what kind of thing, what happened.
+"""A run as lines of text: time, kind, and what happened.
 
-Between two faults, a kind of thing that happened to many members is one line: a partition makes
-everyone a suspect, and fifty lines would say no more than one.
+Between two faults, moments of one kind about many members become one line: a partition makes every
+member a suspect, and one line says as much as fifty.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MANY = {
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line; `until` is later than `time` where it stands for several moments."""
+    """One line; `until` is later than `time` if it summarises several moments."""
 
     time: float
     until: float
@@ -118,7 +118,7 @@ def _false(summary: Summary) -> str:
 
 
 def _spread(seconds: Sequence[float | None]) -> str:
-    """One number, or the least, the middle and the most of several."""
+    """One number, or the minimum, the maximum and the median of several."""
     known = sorted(each for each in seconds if each is not None)
     if not known:
         return "never"

@@ -1,6 +1,7 @@
-"""What happened in a run, step by step, and a digest that two runs share only if they are the same.
+"""A trace of a run, step by step, with a digest that is equal only for equal runs.
 
-The digest covers every step; the steps themselves are kept up to a bound, beyond which the oldest go.
+The digest covers every step; the steps themselves are kept up to a bound, beyond which the oldest are
+dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["Step", "Trace"]
 class Step(msgspec.Struct, frozen=True):
     """One thing that happened: what is start, tick, packet, stream, unreachable, send or tell.
 
-    address: to whom, or who sent or told.  other: the other side, if there is one.
+    address: the member that acts, sends or reports.  other: the other side, if there is one.
     """
 
     time: float
@@ -49,7 +50,7 @@ class Trace:
 
     @property
     def digest(self) -> str:
-        """The same for two runs that took the same steps; otherwise another, but for a miracle."""
+        """A hash of all steps: equal for two runs that took the same steps."""
         return self._digest.hexdigest()
 
     def _step(self, time: float, what: str, address: Address, other: Address, data: bytes) -> None:

@@ -5,7 +5,7 @@
     world.schedule([Crash("a", at=10.0)])
     world.run(until=60.0)
 
-The same seed, the same calls: the same run, in any process.
+The same seed and the same calls give the same run, in any process.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["OnFault", "World"]
 
 OnFault: TypeAlias = Callable[[float, Fault], None]
 
-# How often a member that said goodbye is asked whether everyone has heard it.
+# How often a leaving member is asked whether it has left.
 _LEAVING_EVERY_S = 0.1
 
 
 class World(Engine):
-    """Members on a network that can fail in every way that `faults` names.
+    """Members on a network with all the failures of `faults`.
 
     on_effect(time, address, effect), on_event(time, address, event of a Tell), on_fault(time, fault)
     and on_life(time, address, begins) are called with true time when set; on_step is for `Trace`.
@@ -58,7 +58,7 @@ class World(Engine):
         self.on_fault: OnFault | None = None
 
     def __repr__(self) -> str:
-        # A test that fails shows its values, and so the seed.
+        # A failing test shows its values, and so the seed.
         return f"World(seed={self.seed}, now={self.now:.6f}, members={len(self._nodes)})"
 
     # -- members -----------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class World(Engine):
         drift, offset: its clock shows offset + (1 + drift) * true time.
         service_s: how long it is busy with each message.
         factory: makes its machine when it is restarted.
-        then(machine, now): what it does right after each start, such as joining; returns effects.
+        then(machine, now): called right after each start, to join for instance; returns effects.
         """
         if address in self._nodes:
             raise InvalidRequest(
@@ -103,11 +103,11 @@ class World(Engine):
         return tuple(self._nodes)
 
     def is_up(self, address: Address) -> bool:
-        """Has it started, and has its process not ended?  One that is stopped is up."""
+        """Whether its process runs; one that is stopped is up, too."""
         return self._node(address).is_up
 
     def is_stopped(self, address: Address) -> bool:
-        """Is it up, but handles no messages at the moment?"""
+        """Whether it is stopped or held up, and handles no messages."""
         node = self._node(address)
         return node.stops + node.holds > 0
 
@@ -129,7 +129,7 @@ class World(Engine):
         *,
         at: float | None = None,
     ) -> None:
-        """Let the owner of a machine do something with it; what it returns is carried out.
+        """Call `action` with a machine, as its owner would; the effects it returns are carried out.
 
         A member that is not up does nothing; one that is stopped does it when it runs again.
         """
@@ -144,7 +144,7 @@ class World(Engine):
             self._arm(node, self.now)
 
     def run_until(self, is_done: Callable[[], bool], *, until: float, every_s: float = 0.1) -> bool:
-        """Run until something holds, which is asked every so often, or until a time; did it hold?"""
+        """Run until `is_done()`, checked every `every_s`, or a time.  Returns whether it is done."""
         while not is_done():
             if self.now >= until:
                 return False
@@ -154,7 +154,7 @@ class World(Engine):
     # -- faults ------------------------------------------------------------------------------------
 
     def schedule(self, faults: Iterable[Fault]) -> None:
-        """Let these happen, each at its time."""
+        """Schedule faults, each at its time."""
         for fault in faults:
             for address in _named(fault):
                 self._node(address)
@@ -179,7 +179,7 @@ class World(Engine):
     def partition(
         self, *groups: Collection[Address], at: float | None = None, until: float = math.inf
     ) -> None:
-        """Part the network; whoever is in no group is in one more."""
+        """Partition the network; members in no group form one more."""
         parts = tuple(tuple(group) for group in groups)
         self._now_or_then(Partition(parts, self._when(at), until))
 
@@ -199,7 +199,7 @@ class World(Engine):
         self._now_or_then(Heal(self._when(at)))
 
     def set_link(self, sender: Address, receiver: Address, link: Link | None) -> None:
-        """Give the way from one member to another a quality of its own, or (None) take it back."""
+        """Set the quality of the way from one member to another; None resets it."""
         self.links.override(sender, receiver, link)
 
     def _when(self, at: float | None) -> float:
@@ -289,7 +289,7 @@ class World(Engine):
         generation = node.generation
 
         def stop() -> None:
-            # One that crashed meanwhile and was started again is another process.
+            # A member that crashed and was restarted meanwhile is another process.
             if self.now >= fault.until or node.generation != generation or not node.is_up:
                 return
             (self._hold if fault.timers_run else self._pause)(node)

@@ -1,4 +1,4 @@
-"""SWIM with Lifeguard: who is in the cluster and who is not, at a constant cost for each member."""
+"""SWIM with Lifeguard: which members are in the cluster, at a constant cost per member."""
 
 from quoracy.membership.swim.machine import Swim, SwimStatistics
 from quoracy.membership.swim.member_table import MemberTable

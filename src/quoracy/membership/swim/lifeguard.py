@@ -21,7 +21,7 @@ __all__ = ["LocalHealth", "Suspicion"]
 
 
 class Suspicion:
-    """One suspect, as one member sees it.
+    """A suspicion that one member has of another.
 
     >>> doubt = Suspicion("a", confirmations_max=2, min_s=4.0, max_s=24.0, now=100.0)
     >>> doubt.deadline
@@ -41,16 +41,16 @@ class Suspicion:
         self._confirmations_max = confirmations_max
         self._min_s, self._max_s = min_s, max_s
         self._since = now
-        # With nobody to confirm it, waiting for confirmations would only be slow.
+        # If nobody can confirm it, waiting for confirmations would only cost time.
         self.deadline = now + (max_s if confirmations_max > 0 else min_s)
 
     @property
     def confirmations(self) -> int:
-        """How many besides the first suspect it."""
+        """How many members besides the first accuser suspect it."""
         return len(self._accusers) - 1
 
     def confirm(self, accuser: str) -> bool:
-        """Another suspects it too.  Whether that is news: each counts once, and only so many."""
+        """Another member suspects it too.  Returns whether it counts: each once, up to a maximum."""
         if self.confirmations >= self._confirmations_max or accuser in self._accusers:
             return False
         self._accusers.add(accuser)
@@ -59,7 +59,7 @@ class Suspicion:
         return True
 
     def postpone(self, seconds: float, at_least: float) -> None:
-        """We were not here for so long: what the suspect told us is read by `at_least`."""
+        """We were stopped for some seconds: move the deadline by them, to `at_least` or later."""
         self._since += seconds
         self.deadline = max(self.deadline + seconds, at_least)
 
@@ -80,7 +80,7 @@ class LocalHealth:
         self._score_max = score_max
 
     def note(self, change: int) -> None:
-        """Worse by so much; better, if negative."""
+        """Raise the score, or lower it if `change` is negative."""
         self.score = min(max(self.score + change, 0), self._score_max)
 
     def scale(self, seconds: float) -> float:

@@ -1,15 +1,15 @@
-"""The SWIM machine: takes what arrives apart, keeps time, and leaves the decisions to its parts.
+"""The SWIM machine: it decodes messages, keeps time, and leaves decisions to its parts.
 
-    states       who is alive, suspected, dead or gone, by whose word
+    states        which members are alive, suspected, dead or left
     prober        pings, indirect pings, accusations
-    push_pull    joining, comparing whole tables, calling the dead
+    push_pull     joining, comparing whole tables, contacting the dead
     packets       packets with as much news as fits
 
 Invariants
     * A packet or message is decoded whole before any of it counts.
     * `next_due` is the earliest of what the parts wait for; gossip is due only while there is news.
-    * What a user shouts is delivered at most once for each of the last `_SHOUTS_MAX` shouts heard; one
-      that is older than all of these when it comes again is delivered again.
+    * A broadcast of a user is delivered at most once while it is among the last `_SHOUTS_MAX` that were
+      received; one that arrives again later than that is delivered again.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Swim:
 
     @property
     def members(self) -> Mapping[str, Member]:
-        """Everyone known, ourselves, the dead and those who left among them; a live view."""
+        """Every known member, including ourselves, the dead and those that left; a live view."""
         return self._states.table.members
 
     @property
@@ -122,12 +122,12 @@ class Swim:
 
     @property
     def health(self) -> int:
-        """How much we doubt ourselves: 0 is well, `health_max` is very ill."""
+        """The local health score: 0 is healthy, `health_max` is worst."""
         return self._states.health.score
 
     @property
     def has_left(self) -> bool:
-        """After `leave`: the goodbye went out as often as planned, or there is nobody to hear it."""
+        """After `leave`: the goodbye was sent as often as planned, or there is nobody else."""
         if not self._states.is_leaving:
             return False
         return self.name not in self._states.news or not self._states.others_count
@@ -156,13 +156,13 @@ class Swim:
     # -- what the owner wants ------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Effect]:
-        """Begin to probe; nobody is told of us before `join`, or before they hear from us."""
+        """Begin to probe.  Others learn of us by `join`, or by hearing from us."""
         self._prober.start(now)
         self._push_pull.start(now)
         return self._done(now)
 
     def join(self, seeds: Sequence[Address], now: float) -> list[Effect]:
-        """Exchange all that is known with these; each that answers is told as `JoinAnswered`."""
+        """Exchange whole tables with these; an answer is reported as `JoinAnswered`."""
         self._check_present()
         self._states.say_alive()
         for seed in seeds:
@@ -171,7 +171,7 @@ class Swim:
         return self._done(now)
 
     def leave(self, now: float) -> list[Effect]:
-        """Say goodbye.  Keep the machine going until `has_left`, so that the word gets out."""
+        """Say goodbye.  Keep the machine going until `has_left`, so that the others hear it."""
         if not self._states.is_leaving:
             self._states.say_goodbye()
             self._prober.stop()
@@ -179,7 +179,7 @@ class Swim:
         return self._done(now)
 
     def update_meta(self, meta: bytes, now: float) -> list[Effect]:
-        """Tell everyone other metadata of ours."""
+        """Change our metadata, and send it to everyone."""
         _check_meta(meta)
         self._check_present()
         if meta != self.me.meta:
@@ -218,10 +218,10 @@ class Swim:
     def tick(self, now: float) -> list[Effect]:
         late_s = now - self.next_due
         if late_s > self._settings.probe_timeout_s and self._settings.minds_pauses:
-            # We were stopped, or starved: answers may be waiting, and nobody's silence was theirs.
+            # We were stopped, or starved: answers may be waiting to be read, so no silence counts.
             self._pauses_count += 1
             self._states.health.note(+1)
-            # Whatever waits to be read is read before anyone's time is over.
+            # What waits to be read is read before any deadline passes.
             read_by = now + self._settings.probe_timeout_s
             self._states.postpone(late_s, read_by)
             self._prober.postpone(late_s, read_by)
@@ -230,13 +230,13 @@ class Swim:
         self._push_pull.tick(now)
         if self._packets.has_news and self._gossip_due <= now:
             self._gossip(now)
-        self.next_due = now  # all that was overdue is done
+        self.next_due = now  # everything that was overdue is done
         return self._done(now)
 
     def receive(self, data: bytes, sender: Address, now: float) -> list[Effect]:
         for message in decode_packet(data):
-            # News first, of which a packet can have a hundred pieces, and by its very type: the classes
-            # of messages have a metaclass, and whether another is an instance of one takes long to ask.
+            # News comes first, since a packet can hold a hundred pieces of it, and is recognised by its
+            # exact type: message classes have a metaclass, which makes isinstance slow.
             if type(message) is Alive:
                 self._states.hear_alive(message, now)
                 continue
@@ -301,8 +301,8 @@ class Swim:
             if not self._packets.send_news(member.address):
                 break
         dead = states.recently_dead(now)
-        # Each as often as any other, but only of itself, so that it can object: news that went to the
-        # dead would be missed by the living, in small clusters by all of them.
+        # A dead member is chosen as often as a living one, but is sent only its own death, so that it
+        # can refute it.  News sent to the dead would be missing elsewhere.
         if dead and rng.random() < fanout * len(dead) / (len(dead) + states.others_count):
             self._packets.send_accusation(rng.choice(dead))
 
@@ -311,7 +311,7 @@ class Swim:
             return
         self._remember(shout)
         data = encode(shout)
-        if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:  # else it would wait for ever
+        if len(data) + HEAD_BYTES <= self._settings.packet_bytes_max:  # a longer one is never sent
             self._packets.shouts.put(f"{shout.origin}:{shout.number}", data)
         self._out.tell(Message(shout.origin, shout.payload, is_broadcast=True))
 
@@ -325,7 +325,7 @@ class Swim:
             raise InvalidRequest(f"{self.name} has left; join again with a new member")
 
     def _done(self, now: float) -> list[Effect]:
-        """What is to be done, now that all is decided, and when to come again."""
+        """The effects of this call; also sets `next_due`."""
         states = self._states
         due = self._prober.due
         if (sync := self._push_pull.due) < due:
@@ -337,8 +337,8 @@ class Swim:
         if self._packets.has_news and states.others_count:
             due = min(due, max(self._gossip_due, now))
         # A confirmation can move a deadline into the past: then it is due now, and we are not late.
-        # What was overdue before stays so, or a pause after which packets are read first would go
-        # unnoticed.
+        # What was overdue before stays overdue, so that a pause is noticed even if packets are read
+        # before the first tick.
         self.next_due = max(due, min(self.next_due, now))
         if self.on_left is not None and self.has_left:
             on_left, self.on_left = self.on_left, None

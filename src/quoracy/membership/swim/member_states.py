@@ -1,15 +1,15 @@
-"""What a member believes of the others, and whose word changes it.
+"""The state of every member as one of them knows it, and the rules by which messages change it.
 
-The rules, of two messages about one member: the higher incarnation wins; within one, suspect beats
-alive and dead beats both.  Only the member itself raises its incarnation, and only to say that it is
-alive, or with other metadata: it answers an accusation with a number above the accused one.  A death
-that a member announces itself is a goodbye.
+Of two messages about one member the one with the higher incarnation wins; within one incarnation
+suspect beats alive, and dead beats both.  Only the member itself raises its incarnation: to refute an
+accusation, with a number above the accused one, or to change its metadata.  A death that a member
+announces itself is a goodbye.
 
 Invariants
     * The incarnation known of a name never goes down, until the name is forgotten.
-    * We are never suspect or dead to ourselves.
-    * Every change is told, and passed on, exactly once; but a goodbye is passed on again when it turns
-      out that someone missed it.
+    * Our own state is never suspect or dead.
+    * Every change is reported and passed on exactly once; but a goodbye is passed on again when another
+      member turns out to have missed it.
     * A name belongs to one address; another gets it when the first left, or is dead for `reclaim_s`.
 """
 
@@ -49,7 +49,7 @@ _replace = msgspec.structs.replace
 
 
 class MemberStates:
-    """The table, the suspicions, and the rules."""
+    """The table of members, the suspicions, and the rules."""
 
     def __init__(
         self, me: Member, settings: SwimSettings, out: Outbox, members: Iterable[Member] | MemberTable
@@ -91,12 +91,12 @@ class MemberStates:
 
     @property
     def others_count(self) -> int:
-        """How many are here besides us."""
+        """How many others are alive or suspected."""
         return self.table.present_count - self.me.is_present
 
     @property
     def has_dead(self) -> bool:
-        """Whether anybody is dead who may come back."""
+        """Whether there is a dead member, which may come back."""
         return bool(self._dead)
 
     @property
@@ -104,7 +104,7 @@ class MemberStates:
         return list(self._dead)
 
     def recently_dead(self, now: float) -> list[Member]:
-        """Those who are told that they are dead, in case they are not."""
+        """The members that are still sent the news of their death, in case they live."""
         recent: list[Member] = []
         for name, since in reversed(self._gone_since.items()):
             if now - since > self._settings.gossip_to_dead_s:
@@ -184,7 +184,7 @@ class MemberStates:
         self.news.put(news.name, encode(news))
 
     def hear_record(self, record: Member, now: float, *, passes_on: bool = True) -> None:
-        """What another has in its table.  It may be old, so nobody is dead on that word alone."""
+        """A record of another table.  It may be old, so a death in it only makes a suspect."""
         if record.state is _LEFT:
             self.hear_dead(Dead(record.name, record.incarnation, record.name), now)
             return
@@ -197,18 +197,18 @@ class MemberStates:
     # -- what we say ourselves -----------------------------------------------------------------------
 
     def accuse(self, name: str, now: float) -> None:
-        """We got no answer from it."""
+        """Suspect a member that did not answer us."""
         member = self.table.get(name)
         if member is not None:
             self.hear_suspect(Suspect(name, member.incarnation, self.me.name), now)
 
     def say_alive(self) -> None:
-        """Tell everyone that we are here."""
+        """Send everyone the news that we are alive."""
         me = self.me
         self.news.put(me.name, encode(Alive(me.name, me.address, me.incarnation, me.meta)))
 
     def say_changed(self, meta: bytes) -> None:
-        """Tell everyone our new metadata."""
+        """Send everyone our new metadata."""
         self._become(_replace(self.me, incarnation=_above(self.me.incarnation), meta=meta))
         self.say_alive()
 
@@ -218,19 +218,19 @@ class MemberStates:
         self.news.put(self.me.name, encode(Dead(self.me.name, self.me.incarnation, self.me.name)))
 
     def accusation(self, name: str) -> bytes | None:
-        """What one that is not simply alive should know is said of it, to answer at once."""
+        """The news about a suspected or dead member, for itself, so that it can refute at once."""
         member = self.table.get(name)
         if member is None or member.state is _ALIVE:
             return None
         if member.state is _SUSPECT:
             return encode(Suspect(name, member.incarnation, self.me.name))
-        # For one who left it is what it said itself, unless it has come back: then it must know, too.
+        # If it left, this is what it said itself; if it has come back, it must refute it.
         return encode(Dead(name, member.incarnation, self.me.name))
 
     # -- time ----------------------------------------------------------------------------------------
 
     def expire(self, now: float) -> None:
-        """Suspects whose time is over are dead; the gone are forgotten some day."""
+        """Declare suspects dead whose time is over; forget members that are gone for `forget_s`."""
         due = self._suspicions_due
         while due and due[0][0] <= now:
             _, name = heapq.heappop(due)
@@ -244,7 +244,7 @@ class MemberStates:
             self._forget(next(iter(self._gone_since)))
 
     def postpone(self, seconds: float, at_least: float) -> None:
-        """We were stopped for so long; nobody's time ran meanwhile, nor is it over before then."""
+        """We were stopped for some seconds: move all deadlines by them, to `at_least` or later."""
         for suspicion in self._suspicions.values():
             suspicion.postpone(seconds, at_least)
         self._suspicions_due = [
@@ -258,7 +258,7 @@ class MemberStates:
         if self.is_leaving or news.incarnation < self.me.incarnation:
             return
         if news.address != self.me.address:
-            # Another has our name.  Outbidding it would only make it outbid us.
+            # Another member has our name.  A higher incarnation would only provoke a higher one.
             self._out.tell(Conflict(self.me, news.address))
         elif news.incarnation > self.me.incarnation or news.meta != self.me.meta:
             self._refute(news.incarnation)  # said by us before a restart
@@ -272,7 +272,7 @@ class MemberStates:
         self.say_alive()
 
     def _repeat_goodbye(self, member: Member, accused: int) -> None:
-        """Someone looks for one who left, so it missed that: gossip reaches almost everyone."""
+        """An accusation of a member that left: the accuser missed the goodbye, so repeat it."""
         if member.state is _LEFT and member.incarnation == accused and member.name not in self.news:
             self.news.put(member.name, encode(Dead(member.name, member.incarnation, member.name)))
 
@@ -298,7 +298,7 @@ class MemberStates:
         heapq.heappush(self._suspicions_due, (suspicion.deadline, name))
 
     def _has_room(self) -> bool:
-        """Whether one more can be known; the one that is gone for longest makes room."""
+        """Whether one more member fits; the one that is gone for longest makes room."""
         if len(self.table) < self._settings.members_max:
             return True
         for name in self._gone_since:
@@ -344,9 +344,9 @@ class MemberStates:
 
 def _kinds_of(old: Member | None, new: Member) -> list[MemberChangeKind]:
     if old is not None and old.state is new.state and new.state is not _ALIVE:
-        return []  # of a higher incarnation, which is nobody's news
+        return []  # only the incarnation is higher
     if old is not None and old.state is _LEFT and new.state is _DEAD:
-        return []  # it came back and died, and we missed both
+        return []  # it came back and died, and we missed both changes
     if new.state is _SUSPECT:
         return [MemberChangeKind.SUSPECTED]
     if new.state is _DEAD:

@@ -1,16 +1,16 @@
-"""Everyone a member knows of, in the order in which they are probed, with a hash of who is here.
+"""The table of known members: the order in which they are probed, and a hash of who is present.
 
-Probing goes round all others in random order, a new order each lap, so that nobody waits longer than
-two laps.  The order is drawn as it is needed: each step takes a random one of those the lap has left,
-which is a shuffle that costs nothing when a lap begins.  A newcomer is among those that are left.
+All others are probed in random order, a new order each round, so that no member waits longer than two
+rounds.  The order is drawn as it is needed: each step takes a random one of those that the round has
+left, which is a shuffle without a cost at the start of a round.  A new member is among those left.
 
-The hash is for comparing two tables without sending them: of every member that is present, name and
-incarnation, in `BUCKETS` parts by name.  The dead are not in it: who forgot them is not behind.
+The hash allows to compare two tables without sending them: it covers name and incarnation of every
+member that is present, in `BUCKETS` parts by name.  Dead members are not in it, since a table from
+which they were forgotten is not outdated.
 
 Invariants
     * Records are immutable and may be shared by many tables in one process.
-    * `order` has every name that is present, but our own, exactly once: however many are dead or gone,
-      nobody has to look past them.
+    * `_order` has every present name but our own exactly once, so the dead cost nothing when probing.
     * At most `members_max` are known; beyond that newcomers are not taken in.
 """
 
@@ -30,7 +30,7 @@ __all__ = ["MemberTable", "bucket_of"]
 
 
 class MemberTable:
-    """What one member knows.  `own_name` is known, too, but never probed.
+    """The table of one member.  `own_name` is in it, too, but never probed.
 
     >>> table = MemberTable("a", [Member("a", "h:1", 1), Member("b", "h:2", 1)])
     >>> table.next_probed(random.Random(1)).name
@@ -43,14 +43,14 @@ class MemberTable:
         self._own_name = own_name
         self._members: dict[str, Member] = {}
         self._order: list[str] = []
-        self._lap_at = 0  # before it, those this lap has probed
+        self._lap_at = 0  # names before it were probed in this round
         self._present_count = 0
         self._digests = array("Q", bytes(8 * BUCKETS))
         for member in members:
             self.put(member)
 
     def copy(self, own_name: str) -> MemberTable:
-        """The same knowledge in another member's hands; quick, for simulations of thousands."""
+        """A copy for another member; quick, for simulations of thousands."""
         new = MemberTable(own_name)
         new._members = self._members.copy()
         new._order = [*self._order]
@@ -79,13 +79,13 @@ class MemberTable:
         return self._members.get(name)
 
     def put(self, member: Member) -> None:
-        """Know this of the member from now on."""
+        """Add a member, or replace what is known of it."""
         old = self._members.get(member.name)
         was_present = old is not None and old.is_present
         is_present = member.is_present
         self._members[member.name] = member
         if old is not None and was_present and is_present and old.incarnation == member.incarnation:
-            return  # hashed as it is: a suspicion is in nobody's hash
+            return  # the hash does not cover suspicions
         if old is not None and was_present:
             self._count(old, -1)
         if is_present:
@@ -97,12 +97,12 @@ class MemberTable:
                 self._drop_from_order(member.name)
 
     def forget(self, name: str) -> None:
-        """Know nothing of it any more.  It must not be present."""
+        """Remove a member, which must not be present."""
         member = self._members.pop(name)
         assert not member.is_present, name
 
     def next_probed(self, rng: random.Random) -> Member | None:
-        """The next of this lap, or of a new one; None if there is nobody else."""
+        """The next of this round, or the first of a new one; None if there is nobody else."""
         order = self._order
         if not order:
             return None
@@ -120,7 +120,7 @@ class MemberTable:
         found: dict[str, Member] = {}
         size = len(order)
         if size > 3 * count:
-            # Where most are wanted, a few draws do; where few are, all are looked at below.
+            # Where most are wanted, a few draws are enough; where few are, all are searched below.
             for _ in range(3 * count):
                 member = members[order[int(rng.random() * size)]]
                 if member.name not in found and wanted(member):
@@ -146,7 +146,7 @@ class MemberTable:
         return b"".join(digest.to_bytes(8, "big") for digest in self._digests)
 
     def differing(self, digests: bytes) -> list[int]:
-        """The parts whose hash is another than ours."""
+        """The parts whose hash differs from ours."""
         return [
             bucket
             for bucket, digest in enumerate(self._digests)
@@ -154,7 +154,7 @@ class MemberTable:
         ]
 
     def within(self, buckets: Iterable[int]) -> list[Member]:
-        """Everyone known in these parts, the gone too."""
+        """All members in these parts, including those that died or left."""
         wanted = frozenset(buckets)
         return [member for name, member in self._members.items() if bucket_of(name) in wanted]
 

@@ -1,8 +1,8 @@
-"""What members say to each other: msgpack arrays, each beginning with a small number for its kind.
+"""The messages of SWIM: msgpack arrays, each beginning with a small number for its kind.
 
-A packet is an array of messages: one that is meant for the receiver (a probe, an answer), then news
-that rides along.  News is encoded once and sent many times, so packets are put together from pieces.
-A stream message is one of its own kind and as long as it needs to be.
+A packet is an array of messages: one that is meant for the receiver (a probe, an answer), then news.
+News is encoded once and sent many times, so packets are put together from encoded pieces.  A stream
+holds one message of any size.
 
 Invariants
     * `decode_packet` and `decode_stream` raise `ProtocolError` and nothing else, for any bytes.
@@ -58,13 +58,13 @@ class Ping(msgspec.Struct, frozen=True, array_like=True, tag=1, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """I am, or the one you asked about is."""
+    """I am, or the member you asked me to try is."""
 
     seq: _Number
 
 
 class Nack(msgspec.Struct, frozen=True, array_like=True, tag=3, gc=False):
-    """I am, but the one you asked me to try has not answered me."""
+    """I am, but the member you asked me to try has not answered me."""
 
     seq: _Number
 
@@ -79,7 +79,7 @@ class PingRequest(msgspec.Struct, frozen=True, array_like=True, tag=4, gc=False)
 
 
 class Alive(msgspec.Struct, frozen=True, array_like=True, tag=5, gc=False):
-    """`name` is here; only it can say so, the rest pass it on."""
+    """`name` is alive; only the member itself says so first, others pass it on."""
 
     name: MemberName
     address: BoundedAddress
@@ -111,7 +111,7 @@ class Direct(msgspec.Struct, frozen=True, array_like=True, tag=8, gc=False):
 
 
 class Shout(msgspec.Struct, frozen=True, array_like=True, tag=9, gc=False):
-    """A user's message to everyone; origin and number make it one of a kind."""
+    """A user's message to everyone; origin and number identify it."""
 
     origin: MemberName
     number: _Number
@@ -125,25 +125,25 @@ class Join(msgspec.Struct, frozen=True, array_like=True, tag=20):
 
 
 class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=21):
-    """All I know, for one who joins."""
+    """The answer to a join: all I know."""
 
     records: list[Member]
 
 
 class SyncRoot(msgspec.Struct, frozen=True, array_like=True, tag=22, gc=False):
-    """A hash of everyone I think is here.  Whoever has the same need not answer."""
+    """A hash of all members that are present.  No answer means that yours is the same."""
 
     root: _Hash
 
 
 class SyncBuckets(msgspec.Struct, frozen=True, array_like=True, tag=23, gc=False):
-    """Mine is another; these are the hashes of its parts, eight bytes each."""
+    """My hash differs; these are the hashes of its parts, eight bytes each."""
 
     digests: Annotated[bytes, msgspec.Meta(min_length=8 * BUCKETS, max_length=8 * BUCKETS)]
 
 
 class SyncRecords(msgspec.Struct, frozen=True, array_like=True, tag=24):
-    """Everyone I know in those parts in which we differ."""
+    """All members I know in the parts in which we differ."""
 
     buckets: Annotated[list[_Bucket], msgspec.Meta(max_length=BUCKETS)]
     records: list[Member]

@@ -1,4 +1,4 @@
-"""Packets: what is meant for the receiver, and as much news as fits beside it.
+"""Packets: messages for the receiver, and as much news as fits beside them.
 
 Invariants
     * A packet is at most `packet_bytes_max` long.
@@ -20,7 +20,7 @@ HEAD_BYTES = 3  # of the array that a packet is
 
 
 class Packets:
-    """The one way in which packets leave."""
+    """Builds all packets of one member."""
 
     def __init__(self, states: MemberStates, settings: SwimSettings, out: Outbox) -> None:
         self.shouts = Broadcasts(settings.updates_max)
@@ -40,14 +40,14 @@ class Packets:
         self._out.packet(to, compose(pieces))
 
     def send_news(self, to: Address) -> bool:
-        """Send nothing but news; whether there was any that fits."""
+        """Send nothing but news.  Returns whether there was any that fits."""
         pieces = self._news(self._room)
         if pieces:
             self._out.packet(to, compose(pieces))
         return bool(pieces)
 
     def send_accusation(self, member: Member) -> None:
-        """Send it nothing but what is said of it; no news counts as sent."""
+        """Send a member only the news about itself; that does not count as sent."""
         accusation = self._states.accusation(member.name)
         if accusation is not None:
             self._out.packet(member.address, compose([accusation]))

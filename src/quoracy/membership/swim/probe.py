@@ -1,16 +1,16 @@
 """AgentQuery one member after the other whether it is there, and trying for others who got no answer.
 
-A probe has three steps.  A ping; if it is not answered within `probe_timeout_s`, a few others are asked
-to ping the same member, and a reliable message is tried beside that; if nobody has heard of it when the
-interval is over, it is suspected.  A member that doubts itself takes longer intervals for its probes.
+A probe has three steps: a ping; if it is not answered within `probe_timeout_s`, a few others (helpers)
+are asked to ping the same member, and a reliable message is sent to it as well; if no answer has come
+when the interval is over, the member is suspected.  A member with a bad health score takes longer
+intervals for its probes.
 
-Those who are asked and get no answer say so (a nack): then they, at least, reach us, and the fault is
-less likely to be ours.  When all have said so and the reliable message failed, there is nothing to wait
-for.
+Helpers that get no answer say so (a nack): then the helpers at least reach us, and the fault is less
+likely to be ours.  When all have sent a nack and the reliable message failed, the probe ends early.
 
 Invariants
     * One probe at a time; it ends once, by an answer or by an accusation.
-    * At most `_RELAYS_MAX` probes are run for others; who asks beyond that gets no answer.
+    * At most `_RELAYS_MAX` probes are run for others; requests beyond that are ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RTT_WEIGHT = 0.25  # of the newest measurement
 
 
 class Probe:
-    """The one that is under way."""
+    """The probe that is under way."""
 
     __slots__ = (
         "answer_by", "end_by", "is_stream_failed", "nacks", "nacks_expected", "seq", "started",
@@ -50,7 +50,7 @@ class Probe:
 
     @property
     def is_hopeless(self) -> bool:
-        """Everyone who could have reached it has said that they did not."""
+        """All helpers have reported that they got no answer, and so has the stream."""
         return (
             self.answer_by is None
             and 0 < self.nacks_expected <= self.nacks
@@ -59,7 +59,7 @@ class Probe:
 
 
 class Relay:
-    """A ping for another."""
+    """A ping on behalf of another member."""
 
     __slots__ = ("asker", "asker_seq", "nack_at", "seq", "wants_nack")
 
@@ -104,15 +104,15 @@ class Prober:
         return self._rtts_s.get(name)
 
     def start(self, now: float) -> None:
-        # At a moment of its own, or clusters that are started together would probe in step.
+        # At a random time, or members that are started together would probe in step.
         self._next_at = now + self._rng.random() * self._settings.probe_interval_s
 
     def stop(self) -> None:
-        """We leave: no more probes of our own."""
+        """Begin no more probes of our own, since we are leaving."""
         self._probe, self._next_at = None, float("inf")
 
     def postpone(self, seconds: float, at_least: float) -> None:
-        """We were stopped for so long; the answer may be waiting to be read, until `at_least`."""
+        """We were stopped for some seconds: move the deadlines of the probe, to `at_least` or later."""
         probe = self._probe
         if probe is not None:
             probe.end_by = max(probe.end_by + seconds, at_least)
@@ -134,8 +134,8 @@ class Prober:
 
     def hear_ping(self, ping: Ping, sender: Address) -> None:
         if ping.target != self._states.me.name:
-            return  # it is meant for one who had this address before us
-        # One that does not know what is said of it cannot answer it.
+            return  # meant for a member that had this address before us
+        # A member can only refute what it knows.
         accusation = self._states.accusation(ping.source) if self._settings.buddy else None
         pieces = [encode(Ack(ping.seq))]
         if accusation is not None:
@@ -223,8 +223,8 @@ class Prober:
     def _give_up(self, probe: Probe, now: float) -> None:
         self.failed_count += 1
         self._end(probe, now)
-        # Helpers that say nothing are as silent as the target: perhaps it is us.  Without helpers there
-        # is only the target to go by.
+        # If the helpers are silent as well, the fault may be ours.  Without helpers only the target
+        # counts.
         missing = probe.nacks_expected - probe.nacks
         self._states.health.note(max(missing, 0) if probe.nacks_expected else 1)
         self._states.accuse(probe.target, now)
@@ -239,7 +239,7 @@ class Prober:
         due = self._nacks_due
         while due and due[0].nack_at <= now:
             relay = due.popleft()
-            # The answer may still come, and is still worth passing on: the relay stays.
+            # The relay stays: an answer that comes later is still passed on.
             if relay.seq in self._relays and relay.wants_nack:
                 self._packets.send(relay.asker, [encode(Nack(relay.asker_seq))])
 

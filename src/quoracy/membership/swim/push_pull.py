@@ -1,11 +1,11 @@
-"""Exchanging all that is known: with a seed when joining, and with anyone now and then.
+"""Push-pull: exchanging whole tables, with a seed when joining, and with a random member periodically.
 
-Gossip reaches almost everyone; this reaches the rest.  Two members compare one hash first.  Only where
-it differs do they compare the hashes of its parts, and send each other those parts: the cost of being
-of one mind does not grow with the cluster.
+Gossip reaches almost everyone; this reaches the rest.  Two members compare one hash first.  Only if it
+differs do they compare the hashes of its parts, and send each other the parts that differ: while tables
+are equal, the cost does not grow with the cluster.
 
-The dead are asked in the same way whether they are back: a network that was parted for longer than a
-suspicion lasts grows together again here, since each side learns what the other says of it.
+Dead members are contacted in the same way: this heals a partition that lasted longer than a suspicion,
+since each side learns what the other says of it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from quoracy.membership.swim.send_queue import Outbox
 
 __all__ = ["PushPull"]
 
-# In larger clusters each member does it less often, so that a member is not asked more often.
+# In larger clusters each member compares less often, so that no member is asked more often.
 _SYNC_OFTEN_MAX = 32
 
 
 class PushPull:
-    """Joins, comparisons, and calls to the dead, of one member."""
+    """Joins, comparisons, and contacts with dead members, of one member."""
 
     def __init__(
         self, states: MemberStates, settings: SwimSettings, rng: random.Random, out: Outbox
@@ -80,7 +80,7 @@ class PushPull:
         self._out.stream(sender, encode(Welcome(_all_records(self._states))))
 
     def hear_welcome(self, welcome: Welcome, sender: Address, now: float) -> None:
-        # Whoever told us has told the others, or been told by them.
+        # The seed has sent this to the others, or received it from them.
         self._merge(welcome.records, now, passes_on=False)
         self._out.tell(JoinAnswered(sender, len(welcome.records)))
 
@@ -95,7 +95,7 @@ class PushPull:
             self._send_records(buckets, sender, wants_answer=True)
 
     def hear_records(self, sync: SyncRecords, sender: Address, now: float) -> None:
-        if sync.wants_answer:  # before we take in theirs: they know those
+        if sync.wants_answer:  # before merging theirs, which they know already
             self._send_records(sync.buckets, sender, wants_answer=False)
         self._merge(sync.records, now)
 

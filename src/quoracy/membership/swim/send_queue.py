@@ -43,7 +43,7 @@ class Outbox:
 
     def take(self) -> list[Effect]:
         effects = self._effects
-        self._effects = []  # even if it was empty: what the caller adds to its list is not ours
+        self._effects = []  # a new list even if it was empty: the caller may add to the old one
         return effects
 
 
@@ -88,13 +88,13 @@ class Broadcasts:
         self._lengths[len(piece)] = self._lengths.get(len(piece), 0) + 1
 
     def drop(self, subject: str) -> None:
-        """There is nothing to say of this any more."""
+        """Send nothing on this subject any more."""
         tier = self._tier_of.pop(subject, None)
         if tier is not None:
             self._forget_length(len(self._tiers[tier].pop(subject)))
 
     def take(self, *, room: int, transmits_max: int) -> list[bytes]:
-        """Pieces for one packet, which count as sent."""
+        """Pieces for one packet; they count as sent."""
         if not self._tier_of:
             return []
         pieces: list[bytes] = []
@@ -137,7 +137,7 @@ class Broadcasts:
 
 
 def _newest(tier: dict[str, bytes], room: int, shortest: int) -> dict[str, bytes]:
-    """As many as fit, the newest first, out of their tier; none is shorter than `shortest`."""
+    """Remove as many as fit from a tier, the newest first; none is shorter than `shortest`."""
     found: dict[str, bytes] = {}
     too_long: list[tuple[str, bytes]] = []
     while tier and room >= shortest:
