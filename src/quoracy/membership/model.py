@@ -21,22 +21,10 @@ from quoracy.membership.machine import Address
 from quoracy.membership.settings import META_BYTES_MAX, NAME_BYTES_MAX
 
 __all__ = [
-    "ADDRESS_CHARS_MAX",
-    "INCARNATION_MAX",
-    "BoundedAddress",
-    "Conflict",
-    "Incarnation",
-    "JoinAnswered",
-    "Member",
-    "MemberChange",
-    "MemberChangeKind",
-    "MemberName",
-    "MemberState",
-    "Message",
-    "Meta",
-    "SwimEvent",
-    "SwimStatistics",
-]
+    "ADDRESS_CHARS_MAX", "INCARNATION_MAX", "BoundedAddress", "Conflict", "Incarnation", "JoinAnswered",
+    "Member", "MemberChange", "MemberChangeKind", "MemberName", "MemberState", "Message", "Meta",
+    "SwimEvent", "SwimStatistics",
+]  # fmt: skip
 
 
 ADDRESS_CHARS_MAX = 270  # a domain name of 253, a port, brackets

@@ -309,7 +309,7 @@ async def test_a_detached_machine_is_left_alone() -> None:
         assert machine.ticks == []
         other = attached(endpoint)
         other.next_due = 6.0
-        endpoint.run_effects(0, [])
+        endpoint.call(0, lambda _: [])
         await clock.advance(5.0)
         assert (machine.ticks, other.ticks) == ([], [6.0])
 

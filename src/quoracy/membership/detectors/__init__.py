@@ -19,16 +19,7 @@ from quoracy.membership.detectors.heartbeat_messages import (
 from quoracy.membership.detectors.phi import PhiDetector, PhiSettings
 
 __all__ = [
-    "Beat",
-    "CounterDetector",
-    "Detector",
-    "FixedDetector",
-    "HeartbeatChange",
-    "HeartbeatChangeKind",
-    "HeartbeatGossip",
-    "HeartbeatSettings",
-    "HeartbeatStatistics",
-    "PeerDetectors",
-    "PhiDetector",
+    "Beat", "CounterDetector", "Detector", "FixedDetector", "HeartbeatChange", "HeartbeatChangeKind",
+    "HeartbeatGossip", "HeartbeatSettings", "HeartbeatStatistics", "PeerDetectors", "PhiDetector",
     "PhiSettings",
-]
+]  # fmt: skip

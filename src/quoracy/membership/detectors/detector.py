@@ -24,14 +24,9 @@ from typing import Protocol
 from quoracy.errors import InvalidRequest
 
 __all__ = [
-    "TIMEOUT_MIN_S",
-    "Detector",
-    "FixedDetector",
-    "PeerDetectors",
-    "part_of_timeout",
-    "refuse_backwards",
-    "silence_s",
-]
+    "TIMEOUT_MIN_S", "Detector", "FixedDetector", "PeerDetectors", "part_of_timeout",
+    "refuse_backwards", "silence_s",
+]  # fmt: skip
 
 # Thirty million years: results that are computed from a silence stay far below the largest float.
 SILENCE_MAX_S = 1e15

@@ -22,18 +22,9 @@ from quoracy.membership.detectors.detector import TIMEOUT_MIN_S
 from quoracy.membership.machine import Address
 
 __all__ = [
-    "ADDRESS_BYTES_MAX",
-    "NUMBER_MAX",
-    "Beat",
-    "HeartbeatChange",
-    "HeartbeatChangeKind",
-    "HeartbeatSettings",
-    "HeartbeatStatistics",
-    "Row",
-    "packed",
-    "rows_that_fit_max",
-    "unpacked",
-]
+    "ADDRESS_BYTES_MAX", "NUMBER_MAX", "Beat", "HeartbeatChange", "HeartbeatChangeKind",
+    "HeartbeatSettings", "HeartbeatStatistics", "Row", "packed", "rows_that_fit_max", "unpacked",
+]  # fmt: skip
 
 ADDRESS_BYTES_MAX = 255
 NUMBER_MAX = 2**53

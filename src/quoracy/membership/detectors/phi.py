@@ -35,15 +35,9 @@ from quoracy.errors import InvalidRequest
 from quoracy.membership.detectors.detector import refuse_backwards, silence_s
 
 __all__ = [
-    "INTERVAL_MAX_S",
-    "LN_10",
-    "THRESHOLD_MAX",
-    "THRESHOLD_MIN",
-    "IntervalWindow",
-    "PhiDetector",
-    "PhiSettings",
-    "phi_of_normal",
-]
+    "INTERVAL_MAX_S", "LN_10", "THRESHOLD_MAX", "THRESHOLD_MIN", "IntervalWindow", "PhiDetector",
+    "PhiSettings", "phi_of_normal",
+]  # fmt: skip
 
 INTERVAL_MAX_S = 1e6  # eleven days
 _NANOSECONDS = 1_000_000_000

@@ -24,19 +24,9 @@ from quoracy.membership import codec
 from quoracy.membership.settings import NAME_BYTES_MAX
 
 __all__ = [
-    "COUNT_MAX",
-    "PART_BYTES",
-    "Delta",
-    "Digest",
-    "Digests",
-    "Entry",
-    "Message",
-    "News",
-    "Parts",
-    "Sync",
-    "decode",
-    "encode",
-]
+    "COUNT_MAX", "PART_BYTES", "Delta", "Digest", "Digests", "Entry", "Message", "News", "Parts",
+    "Sync", "decode", "encode",
+]  # fmt: skip
 
 # With a margin, so that one more than any received generation or version is still valid.
 COUNT_MAX = 2**62

@@ -21,19 +21,10 @@ from quoracy.errors import InvalidRequest, Unavailable
 from quoracy.membership.machine import Address
 
 __all__ = [
-    "DEFAULT_PORT",
-    "SocketPair",
-    "SystemAddress",
-    "advertised",
-    "bind_pair",
-    "family_of",
-    "is_on_this_machine",
-    "join_address",
-    "parse_address",
-    "resolve",
-    "source_towards",
+    "DEFAULT_PORT", "SocketPair", "SystemAddress", "advertised", "bind_pair", "family_of",
+    "is_on_this_machine", "join_address", "parse_address", "resolve", "source_towards",
     "system_address",
-]
+]  # fmt: skip
 
 DEFAULT_PORT = 7946
 _PORT_MAX = 65_535

@@ -24,7 +24,7 @@ import logging
 import math
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from typing import assert_never
 
 import msgspec
@@ -164,11 +164,6 @@ class Endpoint:
         if attached is None:
             raise InvalidRequest(f"channel {channel} has no machine. Attach one first.")
         self._call(attached, act)
-
-    def run_effects(self, channel: int, effects: Iterable[Effect]) -> None:
-        """Carry out what a machine decided when it was called by somebody else."""
-        decided = list(effects)
-        self.call(channel, lambda _: decided)
 
     # -- the endpoint itself -------------------------------------------------------------------------
 

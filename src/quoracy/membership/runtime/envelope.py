@@ -40,22 +40,10 @@ from quoracy.errors import InvalidRequest, ProtocolError, TooLarge
 from quoracy.membership.runtime.keyring import NONCE_BYTES, TAG_BYTES, KeyRing
 
 __all__ = [
-    "CHANNELS_COUNT",
-    "CONTROL_CHANNEL",
-    "DATAGRAM_BYTES_MAX",
-    "LABEL_BYTES_MAX",
-    "LENGTH_BYTES",
-    "OVERHEAD_BYTES",
-    "PROTOCOL_VERSION",
-    "DropReason",
-    "Envelope",
-    "EnvelopeSettings",
-    "FrameReader",
-    "Kind",
-    "Opened",
-    "ReplayWindow",
-    "frame",
-]
+    "CHANNELS_COUNT", "CONTROL_CHANNEL", "DATAGRAM_BYTES_MAX", "LABEL_BYTES_MAX", "LENGTH_BYTES",
+    "OVERHEAD_BYTES", "PROTOCOL_VERSION", "DropReason", "Envelope", "EnvelopeSettings", "FrameReader",
+    "Kind", "Opened", "ReplayWindow", "frame",
+]  # fmt: skip
 
 
 class DropReason(enum.Enum):

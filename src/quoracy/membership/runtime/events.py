@@ -35,22 +35,10 @@ from quoracy.membership.model import Conflict, Member, MemberChangeKind
 from quoracy.membership.runtime.member_view import MemberView
 
 __all__ = [
-    "BUFFER_EVENTS_MAX",
-    "Changed",
-    "ClusterEvent",
-    "ClusterState",
-    "EventStream",
-    "Feed",
-    "Health",
-    "HealthChange",
-    "MessageStream",
-    "Received",
-    "Snapshot",
-    "StateEvent",
-    "StateMissed",
-    "StateStream",
+    "BUFFER_EVENTS_MAX", "Changed", "ClusterEvent", "ClusterState", "EventStream", "Feed", "Health",
+    "HealthChange", "MessageStream", "Received", "Snapshot", "StateEvent", "StateMissed", "StateStream",
     "Stream",
-]
+]  # fmt: skip
 
 BUFFER_EVENTS_MAX = 1_024
 

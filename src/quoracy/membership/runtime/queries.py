@@ -25,14 +25,8 @@ from quoracy.membership.runtime.endpoint import open_endpoint
 from quoracy.membership.runtime.keyring import KeyRing
 
 __all__ = [
-    "REPORT_AGE_S",
-    "REPORT_CHANNEL",
-    "AgentQuery",
-    "AgentReport",
-    "Asker",
-    "MemberReport",
-    "Reporter",
-]
+    "REPORT_AGE_S", "REPORT_CHANNEL", "AgentQuery", "AgentReport", "Asker", "MemberReport", "Reporter",
+]  # fmt: skip
 
 REPORT_CHANNEL = 6
 REPORT_AGE_S = 0.1

@@ -25,24 +25,9 @@ from quoracy.membership.simulator.faults import (
 from quoracy.membership.simulator.story import Level, Story
 
 __all__ = [
-    "COLOURS",
-    "INK",
-    "MARGIN",
-    "MEMBERS_MAX",
-    "TRUTH",
-    "Sign",
-    "Span",
-    "cut_spans",
-    "document",
-    "element",
-    "legend",
-    "shortened",
-    "shown",
-    "sign",
-    "spans_of",
-    "text",
-    "title_of",
-]
+    "COLOURS", "INK", "MARGIN", "MEMBERS_MAX", "TRUTH", "Sign", "Span", "cut_spans", "document",
+    "element", "legend", "shortened", "shown", "sign", "spans_of", "text", "title_of",
+]  # fmt: skip
 
 Span: TypeAlias = tuple[float, float]
 # A sign of the legend, drawn around a point, and its label.

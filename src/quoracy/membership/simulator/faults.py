@@ -26,25 +26,10 @@ from quoracy.membership.machine import Address
 from quoracy.membership.simulator.network import Cut
 
 __all__ = [
-    "KINDS",
-    "Crash",
-    "CrashKind",
-    "Drift",
-    "Fault",
-    "Heal",
-    "Join",
-    "Leave",
-    "Loss",
-    "OneWay",
-    "Partition",
-    "Restart",
-    "Slow",
-    "Stall",
-    "as_code",
-    "describe",
-    "down_at_end",
+    "KINDS", "Crash", "CrashKind", "Drift", "Fault", "Heal", "Join", "Leave", "Loss", "OneWay",
+    "Partition", "Restart", "Slow", "Stall", "as_code", "describe", "down_at_end", "named",
     "random_faults",
-]
+]  # fmt: skip
 
 CrashKind: TypeAlias = Literal["process", "machine"]
 
@@ -174,6 +159,25 @@ class Drift(_Fault, frozen=True):
 Fault: TypeAlias = (
     Crash | Restart | Join | Leave | Partition | OneWay | Heal | Stall | Slow | Loss | Drift
 )
+
+
+def named(fault: Fault) -> tuple[Address, ...]:
+    """The members that a fault is about.
+
+    >>> named(OneWay(("a",), ("b",), at=1.0))
+    ('a', 'b')
+    """
+    match fault:
+        case Partition(groups):
+            return tuple(address for group in groups for address in group)
+        case OneWay(senders, receivers):
+            return (*senders, *receivers)
+        case Loss(members=members):
+            return members
+        case Heal():
+            return ()
+        case _:
+            return (fault.address,)
 
 
 def describe(fault: Fault) -> str:

@@ -24,18 +24,9 @@ from quoracy.errors import InvalidRequest
 from quoracy.membership.machine import Address
 
 __all__ = [
-    "Constant",
-    "Counters",
-    "Cut",
-    "Latency",
-    "Link",
-    "Links",
-    "LogNormal",
-    "Network",
-    "Normal",
-    "Pareto",
-    "Uniform",
-]
+    "Constant", "Counters", "Cut", "Latency", "Link", "Links", "LogNormal", "Network", "Normal",
+    "Pareto", "Uniform",
+]  # fmt: skip
 
 
 class Latency(Protocol):

@@ -17,16 +17,16 @@ import msgspec
 from quoracy.membership.model import MemberState
 from quoracy.membership.simulator.faults import (
     Crash,
+    Drift,
     Fault,
-    Join,
     Leave,
     Loss,
     OneWay,
     Partition,
-    Restart,
     Slow,
     Stall,
     describe,
+    named,
 )
 from quoracy.membership.simulator.swim_cluster import Change, FaultSeen, Life, SwimCluster
 
@@ -337,20 +337,11 @@ class _Teller:
         )
 
 
-def _troubles(fault: Fault, names: tuple[str, ...]) -> Iterator[str]:
+def _troubles(fault: Fault, names: tuple[str, ...]) -> tuple[str, ...]:
     """The members whose suspicion a fault explains."""
-    match fault:
-        case Partition():
-            yield from names
-        case OneWay(senders, receivers):
-            yield from senders
-            yield from receivers
-        case Crash(address) | Restart(address) | Join(address) | Leave(address):
-            yield address
-        case Stall(address) | Slow(address):
-            yield address
-        case _:
-            return
+    if isinstance(fault, Partition):
+        return names
+    return () if isinstance(fault, Loss | Drift) else named(fault)
 
 
 def _ends(faults: list[FaultSeen], now: float) -> Iterator[Moment]:

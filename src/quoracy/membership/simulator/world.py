@@ -31,6 +31,7 @@ from quoracy.membership.simulator.faults import (
     Restart,
     Slow,
     Stall,
+    named,
 )
 from quoracy.membership.simulator.network import Cut, Link, Network
 from quoracy.membership.simulator.node import Counters, Factory, Node, Then
@@ -156,7 +157,7 @@ class World(Engine):
     def schedule(self, faults: Iterable[Fault]) -> None:
         """Schedule faults, each at its time."""
         for fault in faults:
-            for address in _named(fault):
+            for address in named(fault):
                 self._node(address)
             self.at(fault.at, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
 
@@ -312,20 +313,3 @@ class World(Engine):
         if node is None:
             raise InvalidRequest(f"there is no member {address} in this world: add it first")
         return node
-
-
-def _named(fault: Fault) -> Iterator[Address]:
-    """The members that a fault is about."""
-    match fault:
-        case Partition(groups):
-            for group in groups:
-                yield from group
-        case OneWay(senders, receivers):
-            yield from senders
-            yield from receivers
-        case Loss(members=members):
-            yield from members
-        case Heal():
-            return
-        case _:
-            yield fault.address

@@ -19,28 +19,10 @@ from quoracy.membership.codec import decode
 from quoracy.membership.model import BoundedAddress, Incarnation, Member, MemberName, Meta
 
 __all__ = [
-    "BUCKETS",
-    "Ack",
-    "Alive",
-    "Dead",
-    "Direct",
-    "Join",
-    "Nack",
-    "PacketMessage",
-    "Ping",
-    "PingRequest",
-    "Shout",
-    "StreamMessage",
-    "Suspect",
-    "SyncBuckets",
-    "SyncRecords",
-    "SyncRoot",
-    "Welcome",
-    "compose",
-    "decode_packet",
-    "decode_stream",
-    "encode",
-]
+    "BUCKETS", "Ack", "Alive", "Dead", "Direct", "Join", "Nack", "PacketMessage", "Ping", "PingRequest",
+    "Shout", "StreamMessage", "Suspect", "SyncBuckets", "SyncRecords", "SyncRoot", "Welcome", "compose",
+    "decode_packet", "decode_stream", "encode",
+]  # fmt: skip
 
 BUCKETS = 256
 
