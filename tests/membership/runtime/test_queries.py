@@ -1,4 +1,4 @@
-"""AgentQuery a member: a question, an answer, and nothing but `ProtocolError` for anything else."""
+"""Queries of a member: a question, an answer, and nothing but `ProtocolError` for anything else."""
 
 from __future__ import annotations
 

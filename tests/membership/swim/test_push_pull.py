@@ -1,4 +1,4 @@
-"""SeedJoin, comparing whole tables, and calling the dead."""
+"""Joining, comparing whole tables, and contacting the dead."""
 
 from __future__ import annotations
 

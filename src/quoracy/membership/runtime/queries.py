@@ -5,7 +5,7 @@ Both sides are machines.  The side that asks need not be a member, but it needs 
 one.
 
 Invariants
-    * AgentQuery changes nothing.
+    * A query changes nothing.
     * A report is made at most once in `REPORT_AGE_S`; queries in between get the same one.
 """
 

@@ -1,4 +1,4 @@
-"""AgentQuery one member after the other whether it is there, and trying for others who got no answer.
+"""Probing: one member after the other is pinged, and pinged indirectly if it does not answer.
 
 A probe has three steps: a ping; if it is not answered within `probe_timeout_s`, a few others (helpers)
 are asked to ping the same member, and a reliable message is sent to it as well; if no answer has come
