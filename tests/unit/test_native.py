@@ -18,7 +18,7 @@ from quoracy.faces.zookeeper.tree.znodes import Node, PlainChange, SessionRecord
 from quoracy.faces.zookeeper.writing.outcome import Outcome
 from quoracy.store.following import KeyWrite
 from quoracy.store.model import LeaseId
-from quoracy.wire.zookeeper.plain_writes import Create, Delete, SetData
+from quoracy.wire.zookeeper.requests import Create, Delete, SetData
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,13 +1,14 @@
-"""gRPC over HTTP/2: what its headers, trailers and length-prefixed messages say.
+"""gRPC over HTTP/2: headers, trailers and length-prefixed messages, without IO.
 
-Sans-IO: the shells on both sides (`faces.etcd.server`, `client.channel`) move the bytes.  The facts are
-those of the "gRPC over HTTP2" protocol document of the gRPC project.
+The protocol is described in the gRPC project's document "gRPC over HTTP2".  `faces.etcd.serving` and
+`remote.channel` move the bytes.
 
 Invariants
-    * No input raises anything but `GrpcError`, which carries the status the call ends with.
-    * A message costs at most `size_max` bytes of memory, compressed or not: a length is refused when it
-      is announced, a deflate bomb when it has unpacked that much.
-    * Messages are sent uncompressed; identity and gzip are understood.
+    * Malformed input raises `GrpcError` and nothing else; it carries the status that the call ends
+      with.
+    * A message takes at most `size_max` bytes of memory, compressed or not: a length that is too
+      large is refused when it is announced, a gzip bomb when it has unpacked that much.
+    * Messages are sent uncompressed; identity and gzip are accepted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from enum import IntEnum
 from typing import Final
 
 from quoracy.errors import QuoracyError
-from quoracy.wire.grpc_head import RequestHead
 from quoracy.wire.http2 import HeaderBlock, encode_headers
 
 __all__ = [
@@ -73,13 +73,13 @@ class GrpcError(QuoracyError):
 # -- messages --------------------------------------------------------------------------------
 
 _PREFIX_BYTES: Final = 5
-# Of most messages.  (`to_bytes` is looked up by its name, for each of them.)
+# The prefixes of short messages: compiled code looks `to_bytes` up by name for each call.
 _PREFIXES: Final = [size.to_bytes(_PREFIX_BYTES, "big") for size in range(1_024)]
 _GZIP_WINDOW_BITS = 16 + zlib.MAX_WBITS
 
 
 def frame(payload: bytes) -> bytes:
-    """A message as it travels: not compressed (a 0), four bytes of length, the payload."""
+    """A message as it is sent: a 0 (not compressed), four bytes of length, the payload."""
     size = len(payload)
     if size < len(_PREFIXES):
         return _PREFIXES[size] + payload
@@ -87,20 +87,20 @@ def frame(payload: bytes) -> bytes:
 
 
 def whole_message(data: bytes, size_max: int) -> bytes | None:
-    """The message, if `data` is exactly one that is not compressed and not too large."""
+    """The message, if `data` is exactly one message, uncompressed and within the limit."""
     size = len(data) - _PREFIX_BYTES
     if size < 0 or size > size_max or data[0]:
         return None
-    # Not with `int.from_bytes`: that is looked up by its name, for each answer.
+    # Compiled code looks `int.from_bytes` up by name for each call.
     if data[1] << 24 | data[2] << 16 | data[3] << 8 | data[4] != size:
         return None
     return data[_PREFIX_BYTES:]
 
 
 class MessageReader:
-    """Puts one direction of one call together again, however the bytes were cut.
+    """Reassembles the messages of one direction of one call, however the bytes were cut.
 
-    `encoding` is what the peer's `grpc-encoding` said, if it said anything.
+    `encoding` is the peer's `grpc-encoding`, if it sent one.
     """
 
     __slots__ = ("_encoding", "_kept", "_kept_bytes", "_needed_bytes", "_size_max")
@@ -108,15 +108,15 @@ class MessageReader:
     def __init__(self, size_max: int, encoding: bytes | None = None) -> None:
         self._size_max = size_max
         self._encoding = encoding
-        # Pieces of a message, put together only when all are there: one copy, however many they are.
+        # Pieces of an incomplete message.  They are joined once, when all of them have arrived.
         self._kept: list[bytes] = []
         self._kept_bytes = self._needed_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The messages that are complete now.
+        """The messages that `data` completes.
 
-        Raises `GrpcError`: RESOURCE_EXHAUSTED for one over the limit, INTERNAL or UNIMPLEMENTED for a
-        compression that was not announced or is not known.
+        Raises `GrpcError`: RESOURCE_EXHAUSTED for a message over the limit, INTERNAL or
+        UNIMPLEMENTED for a compression that was not announced or is not known.
         """
         if self._kept:
             self._kept.append(data)
@@ -144,7 +144,7 @@ class MessageReader:
         return messages
 
     def finish(self) -> None:
-        """The peer sends no more.  Raises `GrpcError` if that cuts a message short."""
+        """The peer sends nothing more.  Raises `GrpcError` if a message is incomplete."""
         if self._kept:
             raise GrpcError(StatusCode.INTERNAL, "the stream ended inside a message")
 
@@ -178,7 +178,7 @@ _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 
 
 def parse_timeout_s(value: bytes) -> float:
-    """What `grpc-timeout` asks for, in seconds.
+    """The value of `grpc-timeout`, in seconds.
 
     >>> parse_timeout_s(b"250m")
     0.25
@@ -190,7 +190,7 @@ def parse_timeout_s(value: bytes) -> float:
 
 
 def format_timeout(seconds: float) -> bytes:
-    """The same the other way round, in the finest unit that has room for it, never longer than asked.
+    """The value of `grpc-timeout` for a duration: rounded down, in the finest unit that can hold it.
 
     >>> format_timeout(0.25)
     b'250000u'
@@ -207,9 +207,29 @@ def format_timeout(seconds: float) -> bytes:
 _CONTENT_TYPE = (b"content-type", b"application/grpc")
 _ACCEPTED = (b"grpc-accept-encoding", b"identity,gzip")
 
-# Stateless, so that every connection can send the same bytes.
+# Encoded without state, so that every connection can send the same bytes.
 RESPONSE_HEAD = encode_headers(((b":status", b"200"), _CONTENT_TYPE))
 OK_TRAILERS = encode_headers(((b"grpc-status", b"0"),))
+
+
+class RequestHead:
+    """What a server needs of a call's headers.
+
+    `fault` says why the call cannot be served, before any of its body is read.
+    """
+
+    __slots__ = ("authorization", "encoding", "fault", "path", "timeout_s")
+
+    def __init__(
+        self,
+        path: str,
+        timeout_s: float | None = None,
+        encoding: bytes | None = None,
+        authorization: bytes | None = None,
+        fault: GrpcError | None = None,
+    ) -> None:
+        self.path, self.timeout_s, self.encoding = path, timeout_s, encoding
+        self.authorization, self.fault = authorization, fault
 
 
 def response_head(metadata: Sequence[tuple[bytes, bytes]]) -> bytes:
@@ -236,7 +256,7 @@ def read_request_head(block: HeaderBlock) -> RequestHead | None:
         timeout_s = None if timeout is None else parse_timeout_s(timeout)
     except GrpcError as fault:
         return RequestHead(path, fault=fault)
-    # etcd's clients send their token as `token`, its gateway takes it as `authorization`.
+    # etcd's clients send their token as `token`; its gateway accepts it as `authorization`.
     authorization = block.get(b"token") or block.get(b"authorization")
     return RequestHead(path, timeout_s, encoding, authorization)
 
@@ -271,12 +291,12 @@ def request_head(
 
 
 def status_trailers(code: StatusCode, message: str = "") -> bytes:
-    """The encoded trailers that end a call whose head was sent."""
+    """The encoded trailers that end a call after its head."""
     return encode_headers(_status_pairs(code, message))
 
 
 def trailers_only(code: StatusCode, message: str = "") -> bytes:
-    """The encoded head of a call that ends at once: no message, no trailers."""
+    """The encoded head that also ends a call: no messages and no trailers follow."""
     return encode_headers(
         ((b":status", b"200"), _CONTENT_TYPE, _ACCEPTED, *_status_pairs(code, message))
     )
@@ -286,7 +306,8 @@ def _status_pairs(code: StatusCode, message: str) -> tuple[tuple[bytes, bytes], 
     status = (b"grpc-status", b"%d" % code)
     if not message:
         return (status,)
-    # Printable ASCII stays readable; the rest, and the percent sign, is percent-encoded UTF-8.
+    # Printable ASCII except the percent sign is sent as it is, everything else as percent-encoded
+    # UTF-8.
     text = _UNPRINTABLE.sub(lambda found: b"%%%02X" % found[0][0], message.encode("utf-8", "replace"))
     return (status, (b"grpc-message", text))
 
@@ -294,7 +315,8 @@ def _status_pairs(code: StatusCode, message: str) -> tuple[tuple[bytes, bytes], 
 _UNPRINTABLE = re.compile(rb"[^ -$&-~]")
 _PERCENT_CODED = re.compile(rb"%([0-9A-Fa-f]{2})")
 
-# HTTP status -> gRPC status, for a peer (a proxy) that answered without any: from the gRPC document.
+# The gRPC status for an HTTP status, if a proxy answered without a gRPC status (from the gRPC
+# document).
 _BY_HTTP_STATUS = {
     b"400": StatusCode.INTERNAL,
     b"401": StatusCode.UNAUTHENTICATED,
@@ -308,7 +330,7 @@ _BY_HTTP_STATUS = {
 
 
 def status_from_headers(block: HeaderBlock) -> tuple[StatusCode, str]:
-    """How a call ended, from its trailers or from a head that is all there is."""
+    """The status of a call, from its trailers or from a head that ends it."""
     status = block.get(b"grpc-status")
     if status is None:
         http = block.status

@@ -24,7 +24,7 @@ from quoracy.wire.protobuf import (
     Message,
     fields_of,
 )
-from quoracy.wire.protobuf.generate import source_of
+from quoracy.wire.protobuf.message import source_of
 from tests.support.protos import (
     ALL,
     RANGES,

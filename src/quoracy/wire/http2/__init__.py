@@ -14,5 +14,5 @@ from quoracy.wire.http2.events import StreamDrained as StreamDrained
 from quoracy.wire.http2.events import StreamReset as StreamReset
 from quoracy.wire.http2.events import TrailersReceived as TrailersReceived
 from quoracy.wire.http2.header_block import HeaderBlock as HeaderBlock
-from quoracy.wire.http2.hpack_codec import encode_headers as encode_headers
+from quoracy.wire.http2.hpack import encode_headers as encode_headers
 from quoracy.wire.http2.limits import Http2Limits as Http2Limits

@@ -37,7 +37,7 @@ from quoracy.wire.http2.events import (
     TrailersReceived,
 )
 from quoracy.wire.http2.header_block import HeaderBlock
-from quoracy.wire.http2.hpack_codec import ConnectionFailure
+from quoracy.wire.http2.hpack import ConnectionFailure
 from quoracy.wire.http2.limits import Http2Limits
 from quoracy.wire.http2.outgoing import Stream
 

@@ -26,7 +26,7 @@ from quoracy.wire.http2.events import (
     SettingsReceived,
     StreamReset,
 )
-from quoracy.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
+from quoracy.wire.http2.hpack import ConnectionFailure, HeaderDecoder
 from quoracy.wire.http2.limits import Budget, Http2Limits
 from quoracy.wire.http2.outgoing import SEND_FRAME_BYTES_MAX, Outgoing, Stream
 

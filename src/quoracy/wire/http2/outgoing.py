@@ -23,7 +23,7 @@ from quoracy.wire.http2.codes import (
     ErrorCode,
 )
 from quoracy.wire.http2.events import Event, StreamDrained
-from quoracy.wire.http2.hpack_codec import ConnectionFailure
+from quoracy.wire.http2.hpack import ConnectionFailure
 from quoracy.wire.http2.limits import Http2Limits
 
 __all__ = ["SEND_FRAME_BYTES_MAX", "Outgoing", "Stream"]

@@ -1,7 +1,7 @@
 """The numbers of ZooKeeper's client protocol: operations, errors, events, modes, permissions.
 
-They are those of ZooKeeper 3.8 and 3.9 (ZooDefs, KeeperException.Code, Watcher, CreateMode); a number
-that is not here is legal on the wire and stays a plain int.
+They are those of ZooKeeper 3.8 and 3.9 (ZooDefs, KeeperException.Code, Watcher, CreateMode).  Other
+numbers are legal on the wire and stay plain ints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
 
 
 class Op(IntEnum):
-    """What a request asks for: the second word of its header, and the type in a multi's headers."""
+    """The operation of a request: the second word of its header, and the type in a multi's headers."""
 
     NOTIFICATION = 0
     CREATE = 1
@@ -102,14 +102,14 @@ class Err(IntEnum):
 
 
 class EventType(IntEnum):
-    """What a watch saw (Watcher.Event.EventType)."""
+    """The type of an event (Watcher.Event.EventType)."""
 
     NONE = -1
     CREATED = 1
     DELETED = 2
     DATA_CHANGED = 3
     CHILDREN_CHANGED = 4
-    # A client tells these to its own watchers; a server never sends them.
+    # Clients pass these to their own watchers; a server never sends them.
     DATA_WATCH_REMOVED = 5
     CHILD_WATCH_REMOVED = 6
     PERSISTENT_WATCH_REMOVED = 7
@@ -141,7 +141,7 @@ class Perm(IntFlag):
 
 
 class CreateMode(IntEnum):
-    """The flags of a create request.  They are a list of modes, not bits: 5 is not "1 and 4"."""
+    """The flags of a create request.  They are an enumeration, not bits: 5 is not "1 and 4"."""
 
     PERSISTENT = 0
     EPHEMERAL = 1
@@ -169,11 +169,11 @@ class WatcherType(IntEnum):
     PERSISTENT_RECURSIVE = 5
 
 
-# Transaction ids that are not a count of requests but say what a frame is.
+# Special values in place of a request's xid: they say what kind of frame it is.
 XID_EVENT: Final = -1
 XID_PING: Final = -2
 XID_AUTH: Final = -4
 XID_SET_WATCHES: Final = -8
 
-# How long the password of a session is.
+# The length of a session's password.
 PASSWORD_BYTES: Final = 16

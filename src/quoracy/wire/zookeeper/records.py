@@ -1,14 +1,18 @@
-"""What clients of ZooKeeper ask: one struct for each kind of request, but for the plain writes.
+"""The requests of ZooKeeper's clients, one struct for each kind, except create, delete and setData.
 
-The structs are not tracked by the garbage collector: they are frozen and hold only bytes, numbers and
-tuples of each other, so no cycle can pass through them.
+Those three are compiled classes in `requests`; mypyc would drop the options of these structs.  The
+garbage collector does not track the structs: they are frozen and hold only bytes, numbers and tuples of
+each other, so they cannot be part of a cycle.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
-from quoracy.wire.zookeeper.plain_writes import Create, Delete, SetData
+if TYPE_CHECKING:
+    from quoracy.wire.zookeeper.requests import MultiOp
 
 __all__ = [
     "Acl",
@@ -18,8 +22,6 @@ __all__ = [
     "CheckWatches",
     "CloseSession",
     "ConnectRequest",
-    "Create",
-    "Delete",
     "Exists",
     "GetAcl",
     "GetAllChildrenNumber",
@@ -27,16 +29,13 @@ __all__ = [
     "GetData",
     "GetEphemerals",
     "Multi",
-    "MultiOp",
     "MultiRead",
     "Ping",
     "ReadOp",
     "Reconfig",
     "RemoveWatches",
-    "Request",
     "Sasl",
     "SetAcl",
-    "SetData",
     "SetWatches",
     "Sync",
     "Unknown",
@@ -45,7 +44,7 @@ __all__ = [
 
 
 class Acl(msgspec.Struct, frozen=True, gc=False):
-    """One entry of an access control list: who (scheme and id) may do what (bits of Perm)."""
+    """An entry of an access control list: the identity (scheme and id) and its permissions (Perm)."""
 
     perms: int
     scheme: str
@@ -81,18 +80,17 @@ class GetChildren(msgspec.Struct, frozen=True, gc=False):
     with_stat: bool
 
 
-MultiOp = Create | Delete | SetData | Check
 ReadOp = GetData | GetChildren
 
 
 class Multi(msgspec.Struct, frozen=True, gc=False):
-    """Writes that happen together or not at all."""
+    """A transaction: all of its writes take effect, or none."""
 
     ops: tuple[MultiOp, ...]
 
 
 class MultiRead(msgspec.Struct, frozen=True, gc=False):
-    """Reads in one request.  They leave no watches, whatever the client wrote there."""
+    """Several reads in one request.  They set no watches, whatever their watch flags say."""
 
     ops: tuple[ReadOp, ...]
 
@@ -102,13 +100,13 @@ class GetAcl(msgspec.Struct, frozen=True, gc=False):
 
 
 class Sync(msgspec.Struct, frozen=True, gc=False):
-    """The reply echoes the path; nothing else looks at it, not even whether it is null."""
+    """The reply echoes the path, which may be null; nothing else uses it."""
 
     path: bytes | None
 
 
 class SetWatches(msgspec.Struct, frozen=True, gc=False):
-    """setWatches and setWatches2: the watches a client had when it last saw `relative_zxid`."""
+    """setWatches or setWatches2: the watches of a client whose last zxid was `relative_zxid`."""
 
     relative_zxid: int
     data: tuple[bytes, ...]
@@ -146,7 +144,7 @@ class WhoAmI(msgspec.Struct, frozen=True, gc=False):
 
 
 class Auth(msgspec.Struct, frozen=True, gc=False):
-    """A null `auth` is not an empty one: digest refuses the first and takes the second."""
+    """Null and empty `auth` differ: digest refuses the first and accepts the second."""
 
     type: int
     scheme: str
@@ -173,38 +171,9 @@ class Sasl(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unknown(msgspec.Struct, frozen=True, gc=False):
-    """An operation that clients may not send, or that does not exist."""
+    """An operation that does not exist, or that clients may not send."""
 
     op: int
-
-
-Request = (
-    Create
-    | Delete
-    | SetData
-    | SetAcl
-    | Check
-    | Multi
-    | MultiRead
-    | GetData
-    | Exists
-    | GetChildren
-    | GetAcl
-    | Sync
-    | SetWatches
-    | AddWatch
-    | CheckWatches
-    | RemoveWatches
-    | GetEphemerals
-    | GetAllChildrenNumber
-    | WhoAmI
-    | Auth
-    | Ping
-    | CloseSession
-    | Reconfig
-    | Sasl
-    | Unknown
-)
 
 
 class ConnectRequest(msgspec.Struct, frozen=True, gc=False):

@@ -1,10 +1,12 @@
-"""What a ZooKeeper server says: replies, events, and the bodies of each kind of answer.
+"""Encoding of what a ZooKeeper server sends: replies with the body of each operation, and events.
 
-A reply is a frame: its length, a header (xid, zxid, err) and, if err is 0, the body that its operation
-promises.  The functions named encode_... give whole frames or records, those named ..._body and
-multi_... give pieces for `encode_reply`: the body of a multi is its results in order, then MULTI_END.
+A reply is a frame: its length, a header (xid, zxid, err) and, if err is 0, the body of its
+operation.  The functions named encode_...  return whole frames or records.  Those named ..._body
+and multi_...  return pieces for `encode_reply`: the body of a multi is its results in order, then
+MULTI_END.
 
-A stat comes as its 68 bytes (`encode_stat`), because a node keeps them and most answers end with them.
+A stat is passed as its 68 bytes (`encode_stat`), because a znode keeps them and most replies end with
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from collections.abc import Collection, Iterable
 from struct import Struct
 from typing import Final
 
-from quoracy.wire.packing import Packer
 from quoracy.wire.zookeeper.codes import XID_EVENT, Op
 from quoracy.wire.zookeeper.jute import INT
 from quoracy.wire.zookeeper.records import Acl
@@ -49,30 +50,30 @@ _MULTI_HEADER: Final = Struct(">i?i")
 STAT_BYTES: Final = 68
 
 _int: Final = INT.pack
-_reply: Final = Packer(">iiqi")
-_event: Final = Packer(">iiqiiii")
-_stat: Final = Packer(">qqqqiiiqiiq")
+_reply: Final = Struct(">iiqi").pack
+_event: Final = Struct(">iiqiiii").pack
+_stat: Final = Struct(">qqqqiiiqiiq").pack
 
 _NULL: Final = _int(-1)
 
-# The lengths of nearly all names, encoded: a list of children is mostly these.
+# The encoded lengths of nearly all names: lists of children consist mostly of names.
 _LENGTHS: Final = tuple(_int(size) for size in range(256))
 
 
 def encode_reply(xid: int, zxid: int, err: int, body: bytes = b"") -> bytes:
     """The frame that answers the request `xid`."""
-    return _reply(16 + len(body), xid, zxid, err, body)
+    return _reply(16 + len(body), xid, zxid, err) + body
 
 
 def encode_event(type: int, state: int, path: bytes, zxid: int = -1) -> bytes:
-    """The frame that tells a watcher what happened to `path`."""
-    return _event(28 + len(path), XID_EVENT, zxid, 0, type, state, len(path), path)
+    """The frame that notifies a watcher of what happened to `path`."""
+    return _event(28 + len(path), XID_EVENT, zxid, 0, type, state, len(path)) + path
 
 
 def encode_connect_response(
     timeout_ms: int, session_id: int, password: bytes, read_only: bool | None
 ) -> bytes:
-    """The first frame of a connection; `read_only` is None, and left out, if the client left it out."""
+    """The first frame of a connection.  `read_only` is None, and omitted, if the client omitted it."""
     tail = b"" if read_only is None else b"\x01" if read_only else b"\x00"
     size = 20 + len(password) + len(tail)
     return _CONNECTED.pack(size, 0, timeout_ms, session_id, len(password)) + password + tail
@@ -113,7 +114,7 @@ def data_body(data: bytes | None, stat: bytes) -> bytes:
 
 
 def path_body(path: bytes | None) -> bytes:
-    """create, and sync, which echoes the path it got."""
+    """create, and sync, which echoes its path."""
     return _NULL if path is None else _int(len(path)) + path
 
 
@@ -153,13 +154,13 @@ def ephemerals_body(paths: Collection[bytes]) -> bytes:
 
 
 def whoami_body(identities: Iterable[tuple[str, str]]) -> bytes:
-    """Who the server takes the client for: pairs of a scheme and the name of the user in it."""
+    """The identities of the client: pairs of a scheme and the user's name in it."""
     parts = [_text(scheme) + _text(user) for scheme, user in identities]
     return _int(len(parts)) + b"".join(parts)
 
 
 def token_body(token: bytes | None) -> bytes:
-    """What SASL answers a token with."""
+    """The token that answers a SASL request."""
     return _NULL if token is None else _int(len(token)) + token
 
 
@@ -176,12 +177,12 @@ _RESULT_CHECK: Final = _MULTI_HEADER.pack(Op.CHECK, False, 0)
 _RESULT_GET_DATA: Final = _MULTI_HEADER.pack(Op.GET_DATA, False, 0)
 _RESULT_GET_CHILDREN: Final = _MULTI_HEADER.pack(Op.GET_CHILDREN, False, 0)
 
-# The header that ends the results; with nothing before it, the answer to an empty multi.
+# The header that ends the results.  On its own it answers an empty multi.
 MULTI_END: Final = _MULTI_HEADER.pack(Op.ERROR, True, -1)
 
 
 def multi_created(op: int, path: bytes, stat: bytes | None) -> bytes:
-    """The result of a create; every kind but the plain one also has the stat, and says create2."""
+    """The result of a create.  All kinds except the plain create include the stat, as type create2."""
     if op == Op.CREATE or stat is None:
         return _RESULT_CREATE + path_body(path)
     return _RESULT_CREATE2 + created_body(path, stat)
@@ -201,7 +202,7 @@ def multi_checked() -> bytes:
 
 
 def multi_data(body: bytes) -> bytes:
-    """The result of a getData in a multiRead; `body` is what a getData alone would be answered."""
+    """The result of a getData in a multiRead; `body` is the same as for a single getData."""
     return _RESULT_GET_DATA + body
 
 
@@ -211,9 +212,9 @@ def multi_children(names: Collection[bytes]) -> bytes:
 
 
 def multi_error(code: int) -> bytes:
-    """The result of an operation that failed, or did not happen because another failed.
+    """The result of an operation that failed, or was not carried out because another one failed.
 
-    In a multi that failed, the operations before the failed one say 0 and those after it -2
+    In a failed multi, the operations before the failed one have the code 0 and those after it -2
     (RUNTIME_INCONSISTENCY).
     """
     return _MULTI_HEADER.pack(Op.ERROR, False, code) + _int(code)

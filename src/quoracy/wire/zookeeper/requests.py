@@ -1,8 +1,11 @@
-"""How the requests of ZooKeeper's clients are read; the structs they become are in `records`.
+"""Decoding of the requests of ZooKeeper's clients.
+
+create, delete and setData, the writes of busy clients, become compiled classes, whose attributes cost
+compiled code little; all others become the structs of `records`.
 
 `decode_request` raises JuteError, and nothing else, for a body that is not the record its operation
-promises.  What ZooKeeper does then (asked of a 3.8.0 server with raw sockets, and read in the source of
-the newest), which the connection does too:
+needs.  What ZooKeeper does then was found out with raw sockets on a 3.8.0 server and in the source of
+the newest version; the connection does the same:
 
     a length before a frame that is negative or over jute.maxbuffer   hangs up, in any state
     a frame shorter than its header (8 bytes; 0 is a legal length)     hangs up
@@ -15,9 +18,9 @@ the newest), which the connection does too:
     deleteContainer (20) from a client (Unknown)                       err -8 (BAD_ARGUMENTS), goes on
     createSession (-10) from a client (Unknown)                        err -5 if its body is too short
 
-Malformed is: the record is cut short, a length under -1, a length or count beyond the frame; in a multi
-also an operation that may not be there (setACL, exists, a read in a write), a missing end, a TTL mode
-without a TTL.  Nothing of a malformed multi is carried out.
+A record is malformed if it is cut short, has a length under -1, or has a length or
+count beyond the frame; a multi also if it has an operation that is not allowed there (setACL, exists, a
+read in a write), no end, or a TTL mode without a TTL.  Nothing of a malformed multi is carried out.
 
 Not malformed, and read as ZooKeeper reads it:
 
@@ -40,9 +43,9 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
+from quoracy.native import mypyc_attr
 from quoracy.wire.zookeeper.codes import CreateMode, Op
 from quoracy.wire.zookeeper.jute import INT, LONG, JuteError, Reader, acl_at, int_at, known_acl
-from quoracy.wire.zookeeper.plain_writes import Create, Delete, PlainWrite, SetData
 from quoracy.wire.zookeeper.records import (
     Acl,
     AddWatch,
@@ -58,13 +61,11 @@ from quoracy.wire.zookeeper.records import (
     GetData,
     GetEphemerals,
     Multi,
-    MultiOp,
     MultiRead,
     Ping,
     ReadOp,
     Reconfig,
     RemoveWatches,
-    Request,
     Sasl,
     SetAcl,
     SetWatches,
@@ -111,6 +112,101 @@ __all__ = [
     "decode_request",
 ]
 
+
+@mypyc_attr(acyclic=True)
+class PlainWrite:
+    """Base class of the three: equal if all fields are."""
+
+    __slots__ = ()
+
+    def fields(self) -> tuple[object, ...]:
+        raise NotImplementedError
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PlainWrite) or type(self) is not type(other):
+            return NotImplemented
+        return self.fields() == other.fields()
+
+    def __hash__(self) -> int:
+        return hash(self.fields())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}{self.fields()!r}"
+
+
+@mypyc_attr(acyclic=True)
+class Create(PlainWrite):
+    """create, create2, createContainer or createTTL, according to `op`."""
+
+    __slots__ = ("acl", "data", "flags", "op", "path", "ttl_ms")
+
+    def __init__(
+        self,
+        op: int,
+        path: bytes,
+        data: bytes | None,
+        acl: tuple[Acl, ...],
+        flags: int,
+        ttl_ms: int = -1,
+    ) -> None:
+        self.op, self.path, self.data, self.acl = op, path, data, acl
+        self.flags, self.ttl_ms = flags, ttl_ms
+
+    def fields(self) -> tuple[object, ...]:
+        return self.op, self.path, self.data, self.acl, self.flags, self.ttl_ms
+
+
+@mypyc_attr(acyclic=True)
+class Delete(PlainWrite):
+    __slots__ = ("path", "version")
+
+    def __init__(self, path: bytes, version: int) -> None:
+        self.path, self.version = path, version
+
+    def fields(self) -> tuple[object, ...]:
+        return self.path, self.version
+
+
+@mypyc_attr(acyclic=True)
+class SetData(PlainWrite):
+    __slots__ = ("data", "path", "version")
+
+    def __init__(self, path: bytes, data: bytes | None, version: int) -> None:
+        self.path, self.data, self.version = path, data, version
+
+    def fields(self) -> tuple[object, ...]:
+        return self.path, self.data, self.version
+
+
+MultiOp = Create | Delete | SetData | Check
+Request = (
+    Create
+    | Delete
+    | SetData
+    | SetAcl
+    | Check
+    | Multi
+    | MultiRead
+    | GetData
+    | Exists
+    | GetChildren
+    | GetAcl
+    | Sync
+    | SetWatches
+    | AddWatch
+    | CheckWatches
+    | RemoveWatches
+    | GetEphemerals
+    | GetAllChildrenNumber
+    | WhoAmI
+    | Auth
+    | Ping
+    | CloseSession
+    | Reconfig
+    | Sasl
+    | Unknown
+)
+
 # A connection on which one of these is malformed is closed without a reply: authentication is handled
 # before a request is queued, where ZooKeeper has no other answer.
 HANGS_UP: Final = frozenset({int(Op.AUTH), int(Op.SASL)})
@@ -154,11 +250,11 @@ def decode_connect(frame: bytes) -> ConnectRequest:
 def decode_request(op: int, frame: bytes, at: int) -> Request:
     """The request for operation `op` whose body starts at `at` in `frame`.
 
-    The decoders below read a fixed field after each variable one.  If that read is in bounds, so was
-    what came before; if not, it raises and the record is cut short.
+    The decoders below read a fixed field after each variable one.  If the variable field was out of
+    bounds, so is the fixed one, and reading it raises.
     """
     try:
-        # The most frequent writes, without a table between.
+        # The most frequent writes do without the table.
         if op == _SET_DATA:
             return _set_data(frame, at)
         if op in (_CREATE, _CREATE2):
@@ -179,36 +275,33 @@ def _length_refused(size: int) -> JuteError:
     return JuteError(f"a field has length {size}; only -1, for null, may be negative")
 
 
-def _get_data(frame: bytes, at: int) -> GetData:
-    (size,) = _int(frame, at)
+def _path_and_watch(frame: bytes, at: int) -> tuple[bytes, bool]:
+    """The body of most reads."""
+    size = int_at(frame, at)
     if size < 0:
         raise _length_refused(size)
     end = at + 4 + size
-    return GetData(frame[at + 4 : end], frame[end] != 0)
+    return frame[at + 4 : end], frame[end] != 0
+
+
+def _get_data(frame: bytes, at: int) -> GetData:
+    path, watch = _path_and_watch(frame, at)
+    return GetData(path, watch)
 
 
 def _exists(frame: bytes, at: int) -> Exists:
-    (size,) = _int(frame, at)
-    if size < 0:
-        raise _length_refused(size)
-    end = at + 4 + size
-    return Exists(frame[at + 4 : end], frame[end] != 0)
+    path, watch = _path_and_watch(frame, at)
+    return Exists(path, watch)
 
 
 def _get_children(frame: bytes, at: int) -> GetChildren:
-    (size,) = _int(frame, at)
-    if size < 0:
-        raise _length_refused(size)
-    end = at + 4 + size
-    return GetChildren(frame[at + 4 : end], frame[end] != 0, False)
+    path, watch = _path_and_watch(frame, at)
+    return GetChildren(path, watch, False)
 
 
 def _get_children2(frame: bytes, at: int) -> GetChildren:
-    (size,) = _int(frame, at)
-    if size < 0:
-        raise _length_refused(size)
-    end = at + 4 + size
-    return GetChildren(frame[at + 4 : end], frame[end] != 0, True)
+    path, watch = _path_and_watch(frame, at)
+    return GetChildren(path, watch, True)
 
 
 def _delete(frame: bytes, at: int) -> Delete:
@@ -231,7 +324,7 @@ def _set_data(frame: bytes, at: int) -> SetData:
 
 
 def _data(frame: bytes, at: int) -> tuple[bytes | None, int]:
-    """The buffer at `at`, which the caller reads on after, and where it ends."""
+    """The buffer at `at`, and the position after it, where the caller must read on."""
     size = int_at(frame, at)
     if size < 0:
         if size < -1:
@@ -248,8 +341,8 @@ def _create(op: int, frame: bytes, at: int) -> Create:
     end = at + 4 + size
     path = frame[at + 4 : end]
     data, end = _data(frame, end)
-    # The list of ACL entries has no length, but with nothing after the record it is what is left
-    # before the flags: if those bytes were seen before, they need not be read again.
+    # An ACL list does not say how long it is.  If nothing follows the record, the list is all that is
+    # left before the flags; if those bytes are in the cache, the list need not be parsed.
     acl = known_acl(frame[end:-4]) if end <= len(frame) - 4 else None
     if acl is None:
         acl, end = acl_at(frame, end)
@@ -311,7 +404,7 @@ def _multi_create(kind: int, path: bytes, frame: bytes, at: int) -> tuple[Create
     if kind == Op.CREATE_TTL:
         (ttl_ms,) = _long(frame, at)
         at += 8
-    # ZooKeeper turns the record into one of its Ops and back, and that goes by the flags.
+    # ZooKeeper converts the record into one of its Ops and back, according to the flags.
     if flags in _TTL_MODES:
         if kind != Op.CREATE_TTL:
             raise JuteError(f"a create in a multi has mode {flags} and no TTL; send it as createTTL")
@@ -359,7 +452,8 @@ def _set_watches2(frame: bytes, at: int) -> SetWatches:
     reader = Reader(frame, at)
     zxid = reader.read_long()
     data, exist, child = (reader.read_paths() for _ in range(3))
-    # ZooKeeper keeps a persistent watch on null, which nothing ever fires; so does the empty path.
+    # ZooKeeper keeps a persistent watch on null, which never fires; a watch on an empty path is the
+    # same.
     persistent, recursive = (reader.read_paths(null_allowed=True) for _ in range(2))
     return SetWatches(zxid, data, exist, child, persistent, recursive)
 

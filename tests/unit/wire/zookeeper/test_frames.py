@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.wire.zookeeper.frames import FrameLengthError, FrameSplitter
-from quoracy.wire.zookeeper.jute import JuteError
+from quoracy.wire.zookeeper.jute import FrameLengthError, FrameSplitter, JuteError
 
 from .jute_bytes import buf, i32
 

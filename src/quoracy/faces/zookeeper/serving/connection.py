@@ -43,7 +43,7 @@ from quoracy.faces.zookeeper.tree.reads import READ_REQUESTS, ReadRequest
 from quoracy.faces.zookeeper.writing.commits import Request as Write
 from quoracy.store.completion import Reply
 from quoracy.wire.zookeeper.codes import PASSWORD_BYTES, XID_PING, Err, Op, Perm
-from quoracy.wire.zookeeper.frames import FrameLengthError
+from quoracy.wire.zookeeper.jute import FrameLengthError
 from quoracy.wire.zookeeper.replies import encode_connect_response, encode_reply, token_body
 from quoracy.wire.zookeeper.requests import (
     Acl,

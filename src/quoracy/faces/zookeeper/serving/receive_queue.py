@@ -10,7 +10,7 @@ from typing import Final
 
 from quoracy.faces.zookeeper.admin.stats import ConnectionStats
 from quoracy.faces.zookeeper.serving.interfaces import Peer
-from quoracy.wire.zookeeper.frames import FrameSplitter
+from quoracy.wire.zookeeper.jute import FrameSplitter
 
 __all__ = ["KEPT_BYTES_MAX", "Intake"]
 

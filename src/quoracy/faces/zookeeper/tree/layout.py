@@ -31,7 +31,6 @@ import msgspec
 from quoracy.errors import DataError
 from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, interned
 from quoracy.store.model import KeyRange
-from quoracy.wire.packing import Packer
 from quoracy.wire.zookeeper.requests import Acl
 
 __all__ = [
@@ -129,7 +128,7 @@ def session_id_of(key: bytes) -> int | None:
 
 _NODE: Final = struct.Struct(">BBBqqqqiiqI")
 _NODE_SIZE: Final = 55
-_pack_node: Final = Packer(">BBBqqqqiiqI")
+_pack_node: Final = _NODE.pack
 
 # What `decode_node` gives: kind, data, acl, ctime, mtime, czxid, mzxid, version, aversion, owner.
 # A plain tuple: it is made for every change the replica applies.
@@ -151,10 +150,7 @@ def encode_node(
 ) -> bytes:
     """`owner` is the session of an ephemeral, the milliseconds of a TTL node, else 0."""
     packed = b"" if acl is OPEN_ACL else _pack_acl(acl)
-    tail = data or b""
-    if packed:
-        tail = packed + tail
-    return _pack_node(
+    head = _pack_node(
         _FORMAT,
         kind,
         data is not None,
@@ -166,8 +162,8 @@ def encode_node(
         aversion,
         owner,
         len(packed),
-        tail,
     )
+    return head + packed + data if data else head + packed
 
 
 def decode_node(value: bytes) -> NodeRecord:
@@ -204,7 +200,7 @@ def _unpack_acl(packed: bytes) -> tuple[Acl, ...]:
 # -- what happened below it ------------------------------------------------------------------
 
 _KIDS_RECORD: Final = struct.Struct(">Biiq")
-_pack_kids: Final = Packer(">Biiq")
+_pack_kids: Final = _KIDS_RECORD.pack
 
 KidsRecord = tuple[int, int, int]  # creates, children, pzxid
 

@@ -1,16 +1,21 @@
-"""HPACK (RFC 7541): a stateless encoder, and a decoder that remembers whole blocks.
+"""HPACK, the compression of HTTP/2 headers (RFC 7541): a stateless encoder and a caching decoder.
 
 A busy client sends the same few header blocks again and again.  Once its HPACK table has settled, the
-same bytes mean the same headers, so the decoder keeps what it decoded under the encoded bytes and hands
-out the same `HeaderBlock` again.
+same bytes mean the same headers, so the decoder caches each `HeaderBlock` under its encoded bytes.
+
+Huffman-coded strings are decoded a byte at a time: for each inner node of the code's tree and each
+byte, the symbols that end in that byte and the node where it stops are computed once and kept.
+Clients with deadlines send a new string with every call, so this is on the path of every request.
 
 Invariants
-    * A block is remembered only if decoding it changed nothing, and everything remembered is dropped
-      when the table changes: the cache never answers other than the decoder would.
-    * The encoder uses no table but the static one, so what it makes is good for every connection, and
-      credentials are marked as never to be indexed.
-    * A block over the limits is still decoded to its end (the peer's table must stay ours), but what
-      it holds is not kept.
+    * A block is cached only if decoding it did not change the table, and the cache is emptied when the
+      table changes: a cached answer is always the one that decoding would give.
+    * The encoder uses only the static table, so an encoded block is valid on every connection.
+      Credentials are marked as never to be indexed.
+    * A block over the limits is still decoded to its end, because our copy of the peer's table must
+      stay correct, but its headers are not kept.
+    * The Huffman tree has 256 inner nodes, so at most 65,536 steps are kept, for all connections
+      together.
 """
 
 from __future__ import annotations
@@ -20,21 +25,121 @@ from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from quoracy.errors import ProtocolError
-from quoracy.wire.http2 import huffman
 from quoracy.wire.http2.codes import ErrorCode
 from quoracy.wire.http2.header_block import MALFORMED, PSEUDO, HeaderBlock, field_flags
-from quoracy.wire.http2.hpack_constants import STATIC_TABLE, TABLE_BYTES
 from quoracy.wire.http2.limits import Http2Limits
 
-__all__ = ["ConnectionFailure", "HeaderDecoder", "encode_headers"]
+__all__ = [
+    "CODE_LENGTHS",
+    "STATIC_TABLE",
+    "TABLE_BYTES",
+    "ConnectionFailure",
+    "HeaderDecoder",
+    "decode_huffman",
+    "encode_headers",
+]
 
 
 class ConnectionFailure(ProtocolError):
-    """The peer broke a rule that ends the connection.  Never leaves `Connection.receive`."""
+    """The peer broke a rule, and the connection ends.  `Connection.receive` never raises it."""
 
     def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.code, self.reason = code, reason
+
+
+# ---- Constants (RFC 7541, appendices A and B)
+
+# The size of a connection's table until another one is agreed on (RFC 9113, section 6.5.2).
+TABLE_BYTES: Final = 4_096
+
+# Names and values.  The numbering starts at 1.
+STATIC_TABLE: Final[tuple[tuple[bytes, bytes], ...]] = (
+    (b":authority", b""),
+    (b":method", b"GET"),
+    (b":method", b"POST"),
+    (b":path", b"/"),
+    (b":path", b"/index.html"),
+    (b":scheme", b"http"),
+    (b":scheme", b"https"),
+    (b":status", b"200"),
+    (b":status", b"204"),
+    (b":status", b"206"),
+    (b":status", b"304"),
+    (b":status", b"400"),
+    (b":status", b"404"),
+    (b":status", b"500"),
+    (b"accept-charset", b""),
+    (b"accept-encoding", b"gzip, deflate"),
+    (b"accept-language", b""),
+    (b"accept-ranges", b""),
+    (b"accept", b""),
+    (b"access-control-allow-origin", b""),
+    (b"age", b""),
+    (b"allow", b""),
+    (b"authorization", b""),
+    (b"cache-control", b""),
+    (b"content-disposition", b""),
+    (b"content-encoding", b""),
+    (b"content-language", b""),
+    (b"content-length", b""),
+    (b"content-location", b""),
+    (b"content-range", b""),
+    (b"content-type", b""),
+    (b"cookie", b""),
+    (b"date", b""),
+    (b"etag", b""),
+    (b"expect", b""),
+    (b"expires", b""),
+    (b"from", b""),
+    (b"host", b""),
+    (b"if-match", b""),
+    (b"if-modified-since", b""),
+    (b"if-none-match", b""),
+    (b"if-range", b""),
+    (b"if-unmodified-since", b""),
+    (b"last-modified", b""),
+    (b"link", b""),
+    (b"location", b""),
+    (b"max-forwards", b""),
+    (b"proxy-authenticate", b""),
+    (b"proxy-authorization", b""),
+    (b"range", b""),
+    (b"referer", b""),
+    (b"refresh", b""),
+    (b"retry-after", b""),
+    (b"server", b""),
+    (b"set-cookie", b""),
+    (b"strict-transport-security", b""),
+    (b"transfer-encoding", b""),
+    (b"user-agent", b""),
+    (b"vary", b""),
+    (b"via", b""),
+    (b"www-authenticate", b""),
+)
+
+# Bits of the Huffman code of each byte, and of the end of a string.  The code is canonical: codes of
+# the same length are numbers one after the other, in the order of what they stand for, and the first of
+# the next length follows the last of the one before.
+CODE_LENGTHS: Final = bytes((
+    13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28,
+    28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
+    6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6,
+    5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6, 12, 10,
+    13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
+    7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6,
+    15, 5, 6, 5, 6, 5, 6, 6, 6, 5, 7, 7, 6, 6, 6, 5,
+    6, 7, 6, 5, 5, 6, 7, 7, 7, 7, 7, 15, 11, 14, 13, 28,
+    20, 22, 20, 20, 22, 22, 22, 23, 22, 23, 23, 23, 23, 23, 24, 23,
+    24, 24, 22, 23, 24, 23, 23, 23, 23, 21, 22, 23, 22, 23, 23, 24,
+    22, 21, 20, 22, 22, 23, 23, 21, 23, 22, 22, 24, 21, 22, 23, 23,
+    21, 21, 22, 21, 23, 22, 23, 23, 20, 22, 22, 22, 23, 22, 22, 23,
+    26, 26, 20, 19, 22, 23, 22, 25, 26, 26, 26, 27, 27, 26, 24, 25,
+    19, 21, 26, 27, 27, 26, 27, 24, 21, 21, 26, 26, 28, 27, 27, 27,
+    20, 24, 20, 21, 22, 21, 21, 23, 22, 22, 25, 25, 24, 24, 26, 23,
+    26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26,
+    30,
+))  # fmt: skip
 
 
 # ---- Encoding
@@ -47,7 +152,7 @@ _SECRET: Final = frozenset(
 
 
 def encode_headers(pairs: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The encoded block, good for any connection.  Names are lower case, pseudo headers come first."""
+    """An encoded block, valid on any connection.  Names are lower case; pseudo headers come first."""
     block = bytearray()
     for pair in pairs:
         index = _STATIC_PAIRS.get(pair)
@@ -79,9 +184,90 @@ def _append_integer(block: bytearray, kind: int, mask: int, number: int) -> None
     block.append(number)
 
 
+# ---- Huffman code (RFC 7541, section 5.2), decoded a byte at a time
+
+_END_OF_STRING: Final = 256
+# For each node, its successors for the bits 0 and 1: another node, or the complement of a symbol (< 0).
+_TREE: Final[list[list[int]]] = [[0, 0]]
+
+
+class _NotHuffman(Exception):
+    """The bytes are not a Huffman-coded string."""
+
+
+def decode_huffman(encoded: bytes) -> bytes:
+    """The text of a Huffman-coded string.  Raises `ConnectionFailure` for anything else."""
+    try:
+        return _walk(encoded)
+    except _NotHuffman:
+        raise _broken("a string is not Huffman code") from None
+
+
+def _walk(encoded: bytes) -> bytes:
+    node = 0
+    parts = []
+    for byte in encoded:
+        node, symbols = _STEPS[node << 8 | byte]
+        if symbols:
+            parts.append(symbols)
+    if node not in _ENDS:
+        raise _NotHuffman
+    return b"".join(parts)
+
+
+class _Steps(dict[int, tuple[int, bytes]]):
+    """Maps (node, byte), as one number, to the node where the byte ends and the symbols in it."""
+
+    __slots__ = ()
+
+    def __missing__(self, key: int) -> tuple[int, bytes]:
+        node, byte = key >> 8, key & 0xFF
+        symbols = bytearray()
+        for shift in range(7, -1, -1):
+            node = _TREE[node][byte >> shift & 1]
+            if node < 0:
+                symbol = ~node
+                if symbol == _END_OF_STRING:
+                    raise _NotHuffman
+                symbols.append(symbol)
+                node = 0
+        step = self[key] = (node, bytes(symbols))
+        return step
+
+
+def _grow_tree() -> None:
+    code = length_before = 0
+    for symbol in sorted(range(len(CODE_LENGTHS)), key=lambda symbol: (CODE_LENGTHS[symbol], symbol)):
+        length = CODE_LENGTHS[symbol]
+        code <<= length - length_before
+        length_before = length
+        node = 0
+        for shift in range(length - 1, 0, -1):
+            bit = code >> shift & 1
+            if not _TREE[node][bit]:
+                _TREE.append([0, 0])
+                _TREE[node][bit] = len(_TREE) - 1
+            node = _TREE[node][bit]
+        _TREE[node][code & 1] = ~symbol
+        code += 1
+
+
+def _nodes_after_ones() -> frozenset[int]:
+    """The nodes where a string may end: its last byte is padded with at most seven 1 bits."""
+    nodes = [0]
+    for _ in range(7):
+        nodes.append(_TREE[nodes[-1]][1])
+    return frozenset(nodes)
+
+
+_grow_tree()
+_ENDS: Final = _nodes_after_ones()
+_STEPS: Final = _Steps()
+
+
 # ---- Decoding
 
-# A field as the tables keep it: name and value, its size in the table's sense, its flags.
+# A field in a table: its name and value, its size as RFC 7541 counts it, and its flags.
 _Entry: TypeAlias = tuple[tuple[bytes, bytes], int, int]
 
 _ENTRY_OVERHEAD: Final = 32
@@ -121,7 +307,7 @@ class HeaderDecoder:
         return block if block is not None else self.decode_new(encoded)
 
     def allow_table_bytes(self, allowed: int) -> None:
-        """The peer acknowledged our setting: its table must fit from the next block on."""
+        """The peer acknowledged our setting: from the next block on, its table must fit."""
         if allowed != self.table_bytes_allowed:
             self.table_bytes_allowed = allowed
             self._forget()
@@ -238,7 +424,7 @@ class HeaderDecoder:
         return ((name, value), size, field_flags(name, value)), position
 
     def _insert(self, entry: _Entry) -> None:
-        """RFC 7541, section 4.4: make room first; what does not fit at all empties the table."""
+        """RFC 7541, section 4.4: entries are evicted first; one that is too large empties the table."""
         if entry[1] > self._table_bytes_max and not self._entries:
             return
         self.changes += 1
@@ -293,10 +479,7 @@ def _string(encoded: bytes, position: int) -> tuple[bytes, int]:
         raise _broken("it ends inside a string")
     text = encoded[position:end]
     if first & 0x80:
-        try:
-            text = huffman.decode(text)
-        except huffman.NotHuffman:
-            raise _broken("a string is not Huffman code") from None
+        text = decode_huffman(text)
     return text, end
 
 

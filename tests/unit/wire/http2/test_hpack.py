@@ -6,7 +6,7 @@ import hpack
 import pytest
 
 from quoracy.wire.http2 import ErrorCode, Http2Limits, encode_headers
-from quoracy.wire.http2.hpack_codec import ConnectionFailure, HeaderDecoder
+from quoracy.wire.http2.hpack import ConnectionFailure, HeaderDecoder
 from tests.unit.wire.http2.peer import REQUEST
 
 BASE = encode_headers(REQUEST)
