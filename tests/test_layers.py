@@ -116,6 +116,7 @@ PURE = (
     "engines.embedded.watching.hub",
     "engines.embedded.watching.range_index",
     "engines.embedded.disk.shared_rows",
+    "faces.common.guards",
     "faces.http.health",
     "faces.etcd.serving.json_codec",
     "redlock.quorum",

@@ -1,17 +1,17 @@
-"""Every exception Quoracy raises, in one tree whose first split answers: did it happen?
+"""The exceptions of Quoracy, in one tree.  Its first level says whether the request was applied.
 
     QuoracyError
       Rejected            the store said no; nothing was applied
         InvalidRequest    the request breaks a rule; sending it again cannot help
-          KeyNotFound       a put that keeps the old value or lease of a key that is not there
+          KeyNotFound       a put that keeps the value or lease of a key that does not exist
           DuplicateKey      one transaction writes the same key twice
           TooLarge          a request, a key or a transaction is over its limit
         Compacted         the revision asked for is no longer kept
         FutureRevision    the revision asked for does not exist yet
-        LeaseNotFound     no such lease: never granted, expired or revoked
-        LeaseExists       a grant chose an id that is taken
+        LeaseNotFound     there is no such lease: never granted, expired or revoked
+        LeaseExists       a grant named an id that is taken
         NoSpace           the storage quota is used up; deletes and compaction still work
-        StaleToken        a fencing token smaller than one that was seen already
+        StaleToken        a fencing token is smaller than one seen earlier
       Unavailable         not applied, try again: shutting down, overloaded, no leader
         StoreClosed         the store was closed
         Overloaded          too much is waiting for the disk already
@@ -20,18 +20,19 @@
       LeaseLost           what this lease held (a lock, leadership) is no longer yours
         SessionLost         the session of a connection ended, and everything it held with it
         LockLost            a lock, or a share of one, is no longer held
-        LeadershipLost      somebody else may lead
-      TimedOut            the wait was longer than `timeout=`; nothing is held, nothing left behind
-      ValueUnreadable     what is stored is not of the type that was asked for
-      Forked              a connection was used in a child process that inherited it
+        LeadershipLost      another candidate may be the leader
+      TimedOut            the wait exceeded `timeout=`; nothing is held, nothing is left behind
+      ValueUnreadable     the stored value does not have the requested type
+      Forked              a child process used a connection inherited from its parent
       Unsupported         this engine or face does not do that, by design
-      ProtocolError       bytes that break a wire protocol
+      ProtocolError       received bytes break a wire protocol
       DataError           a data file cannot be used as it is
         DataInUse           another process has it open
         DataUnreadable      missing permission, not a store, corrupt
         FormatUnknown       written by a Quoracy with another file format
 
-A message says what happened, with the values, and what to do next; fields carry the same facts.
+A message says what happened, with the values, and what to do next.  The attributes hold the same
+values.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ __all__ = [
 
 
 class QuoracyError(Exception):
-    """The root: `except QuoracyError` catches everything Quoracy itself raises."""
+    """The base class of all exceptions that Quoracy raises."""
 
 
 class Rejected(QuoracyError):
@@ -83,7 +84,7 @@ class InvalidRequest(Rejected):
 
 
 class KeyNotFound(InvalidRequest):
-    """A put with ignore_value or ignore_lease needs the key to be there already."""
+    """A put with ignore_value or ignore_lease, for a key that does not exist."""
 
     def __init__(self, key: bytes) -> None:
         super().__init__(
@@ -115,7 +116,7 @@ class TooLarge(InvalidRequest):
 
 
 class Compacted(Rejected):
-    """The revision asked for is older than the history that is kept."""
+    """The requested revision is older than the history that is kept."""
 
     def __init__(self, *, wanted: int, oldest: int) -> None:
         super().__init__(
@@ -126,7 +127,7 @@ class Compacted(Rejected):
 
 
 class FutureRevision(Rejected):
-    """The revision asked for does not exist yet."""
+    """The requested revision does not exist yet."""
 
     def __init__(self, *, wanted: int, newest: int) -> None:
         super().__init__(
@@ -137,7 +138,7 @@ class FutureRevision(Rejected):
 
 
 class LeaseNotFound(Rejected):
-    """No such lease: never granted, expired or revoked."""
+    """There is no such lease: it was never granted, it expired or it was revoked."""
 
     def __init__(self, lease: int) -> None:
         super().__init__(
@@ -148,7 +149,7 @@ class LeaseNotFound(Rejected):
 
 
 class LeaseExists(Rejected):
-    """A grant chose an id that is taken."""
+    """A grant named an id that is taken."""
 
     def __init__(self, lease: int) -> None:
         super().__init__(f"lease {lease:x} exists already. Choose another id, or let the store choose.")
@@ -168,7 +169,7 @@ class NoSpace(Rejected):
 
 
 class StaleToken(Rejected):
-    """A fencing token smaller than one that the resource has seen: its holder's time is over."""
+    """A fencing token smaller than one that the resource has seen: its holder lost the lock."""
 
     def __init__(self, resource: str, *, token: int, highest: int) -> None:
         super().__init__(
@@ -190,7 +191,7 @@ class StoreClosed(Unavailable):
 
 
 class Overloaded(Unavailable):
-    """Too much is waiting for the disk already: refused at once rather than answered too late."""
+    """Too many writes wait for the disk: this one is refused at once instead of delayed further."""
 
     def __init__(self, *, pending: int, pending_max: int) -> None:
         super().__init__(
@@ -201,7 +202,7 @@ class Overloaded(Unavailable):
 
 
 class StorageFailed(Unavailable):
-    """The disk failed under the store: nothing is written any more, reads go on."""
+    """The disk failed: the store accepts no more writes; reads continue."""
 
     def __init__(self, path: str, cause: BaseException) -> None:
         super().__init__(
@@ -229,11 +230,11 @@ class LockLost(LeaseLost):
 
 
 class LeadershipLost(LeaseLost):
-    """Somebody else may lead."""
+    """Another candidate may be the leader."""
 
 
 class TimedOut(QuoracyError, TimeoutError):
-    """The wait took longer than `timeout=` allows; nothing is held and nothing was left behind."""
+    """The wait exceeded `timeout=`; nothing is held, and nothing is left behind."""
 
     def __init__(self, what: str, *, timeout_s: float) -> None:
         super().__init__(
@@ -243,7 +244,7 @@ class TimedOut(QuoracyError, TimeoutError):
 
 
 class ValueUnreadable(QuoracyError):
-    """What is stored is not of the type that was asked for."""
+    """The stored value does not have the requested type."""
 
     def __init__(self, key: bytes, *, wanted: str, why: str) -> None:
         super().__init__(
@@ -254,7 +255,7 @@ class ValueUnreadable(QuoracyError):
 
 
 class Forked(QuoracyError):
-    """A connection was used in a child process that inherited it."""
+    """A child process used a connection that it inherited from its parent."""
 
     def __init__(self, *, owner: int, here: int) -> None:
         super().__init__(
@@ -270,7 +271,7 @@ class Unsupported(QuoracyError):
 
 
 class ProtocolError(QuoracyError):
-    """Bytes that break a wire protocol."""
+    """The received bytes break a wire protocol."""
 
 
 class DataError(QuoracyError):
@@ -290,11 +291,11 @@ class DataInUse(DataError):
 
 
 class DataUnreadable(DataError):
-    """The data file is missing a permission, is not a store, or is corrupt."""
+    """The data file cannot be read: a permission is missing, it is not a store, or it is corrupt."""
 
 
 class FormatUnknown(DataError):
-    """The data file was written with a format this Quoracy does not know."""
+    """The data file has a format that this version of Quoracy does not know."""
 
     def __init__(self, path: str, *, found: object, known: int) -> None:
         super().__init__(

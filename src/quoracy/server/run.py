@@ -325,7 +325,7 @@ def _warn_if_zookeeper_is_open_to_all(config: ServerConfig) -> None:
 
 def _is_reachable(address: Address | None) -> bool:
     """Whether others than this machine can get there."""
-    from quoracy.faces.common.host_guard import is_loopback
+    from quoracy.faces.common.guards import is_loopback
 
     return address is not None and not is_loopback(address.host)
 

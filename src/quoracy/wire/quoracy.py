@@ -1,4 +1,4 @@
-"""Quoracy's own procedures, beside etcd's: package quoracy.v1.
+"""Quoracy's own gRPC services, beside etcd's: package quoracy.v1.
 
 service History {
   rpc RevisionAt(RevisionAtRequest) returns (RevisionAtResponse);
@@ -12,8 +12,8 @@ service Queue {
   rpc WaitFirst(WaitFirstRequest) returns (stream WaitFirstResponse);
 }
 
-A server that stands on no cluster does not offer the second.  The third answers once, when there is
-something to say; like a stream it has no deadline, and ends with the server that serves it.
+Only a server that stands on a cluster offers `Cluster`.  `WaitFirst` responds once, when the wait
+is over; like any stream it has no deadline, and it ends when its server stops.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ WAIT_FIRST = "/quoracy.v1.Queue/WaitFirst"
 
 
 class RevisionAtRequest(Message, kw_only=True):
-    """Which revision was the newest so many milliseconds ago?"""
+    """Ask for the newest revision of `age_ms` milliseconds ago."""
 
     age_ms: Annotated[int, Field(1, INT64)] = 0
 
 
 class RevisionAtResponse(Message, kw_only=True):
-    """This one: made at that time or before."""
+    """The newest revision that was made at that time or earlier."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     revision: Annotated[int, Field(2, INT64)] = 0
 
 
 class ClusterHealthRequest(Message, kw_only=True):
-    """How is the cluster that this server stands on, as the server sees it?"""
+    """Ask for the health of the server's cluster, as the server sees it."""
 
 
 class ClusterMember(Message, kw_only=True):
-    """One member of the cluster; `error` says why it did not answer."""
+    """One member of the cluster; `error` says why it did not respond."""
 
     name: Annotated[str, Field(1)] = ""
     address: Annotated[str, Field(2)] = ""
@@ -70,7 +70,7 @@ class ClusterMember(Message, kw_only=True):
 
 
 class ClusterHealthResponse(Message, kw_only=True):
-    """`store.model.ClusterHealth` on the wire, and which engine it is of."""
+    """`store.model.ClusterHealth` on the wire, with the name of the engine."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     engine: Annotated[str, Field(2)] = ""
@@ -85,7 +85,7 @@ class ClusterHealthResponse(Message, kw_only=True):
 
 
 class WaitFirstRequest(Message, kw_only=True):
-    """When is this key, created at revision `token`, the oldest of those below the name?"""
+    """Wait until this key, created at revision `token`, is the oldest below the name."""
 
     name: Annotated[bytes, Field(1)] = b""
     key: Annotated[bytes, Field(2)] = b""
@@ -93,7 +93,7 @@ class WaitFirstRequest(Message, kw_only=True):
 
 
 class WaitFirstResponse(Message, kw_only=True):
-    """It is, at the revision of the header; or it is gone."""
+    """The key is first, at the header's revision, or it no longer exists."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     is_gone: Annotated[bool, Field(2)] = False

@@ -1,1 +1,1 @@
-"""What several faces share: keeping web pages away from a server that trusts whoever reaches it."""
+"""What several faces share: HTTP/1.1, ASGI, and guards against requests from web pages."""

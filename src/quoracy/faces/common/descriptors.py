@@ -1,4 +1,4 @@
-"""A descriptor of a connection's socket for threads that send replies (see `store.completion`)."""
+"""Duplicates of a connection's socket descriptor, for threads that send replies (`store.completion`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ NO_DESCRIPTOR = -1
 
 
 def own_descriptor(transport: asyncio.Transport) -> int:
-    """One for us alone, or none if what is written is encrypted.
+    """A duplicate of the transport's descriptor, or `NO_DESCRIPTOR` if the connection is encrypted.
 
-    The transport's own may be closed, and its number be somebody else's, at any time.
+    The transport may close its own descriptor at any time, and the number may then be used again.
     """
     opened = transport.get_extra_info("socket")
     if opened is None or transport.get_extra_info("sslcontext") is not None:
         return NO_DESCRIPTOR
     try:
         return os.dup(opened.fileno())
-    except OSError:  # there are no more of them: then this is done without
+    except OSError:  # no descriptors are left: the loop sends all replies
         return NO_DESCRIPTOR

@@ -1,14 +1,14 @@
-"""HTTP/1.1 on the `h11` package: a connection whose requests an ASGI application answers.
+"""An HTTP/1.1 server for ASGI applications, on the `h11` package.
 
-uvicorn would do the same, at 13 MB and 117 ms of imports, and without a limit on how slowly a request's
-head may trickle in.
+uvicorn would do the same, but takes longer to import, needs more memory, and sets no limit on how
+slowly a request's head may arrive (docs/decisions/0005).
 
 Invariants
     * One request at a time: the next one is read when the response to this one is complete.
-    * A head that takes longer than `HEAD_S`, or a connection idle for `IDLE_S`, is hung up on; a head
+    * A connection is closed if a head takes longer than `HEAD_S`, or if it is idle for `IDLE_S`; a head
       larger than `HEAD_BYTES_MAX` is answered 431.
-    * Whatever breaks HTTP's rules (two lengths, a length and chunks, a bad name) gets 400 and the end
-      of its connection; `h11` is the judge.
+    * A request that breaks HTTP's rules (two lengths, a length and chunks, a bad name), according to
+      `h11`, is answered 400 and its connection closed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import cast
 
 import h11
 
-from quoracy.faces.common.asgi import AsgiApp
-from quoracy.faces.common.exchange import Exchange, Headers, make_scope
+from quoracy.faces.common.asgi import AsgiApp, Exchange, Headers, make_scope
 
 __all__ = ["Http1Connection", "Http1Connections"]
 
@@ -33,7 +32,7 @@ _REASONS = {int(status): status.phrase.encode("ascii") for status in HTTPStatus}
 
 
 class Http1Connections:
-    """All the connections of one listener; beyond `connections_max` they are hung up on at once."""
+    """All connections of one listener; those beyond `connections_max` are closed at once."""
 
     def __init__(
         self, app: AsgiApp, loop: asyncio.AbstractEventLoop, *, connections_max: int = 10_000
@@ -52,7 +51,7 @@ class Http1Connections:
         self._left.set()
 
     async def drain(self, seconds: float) -> None:
-        """Let requests finish for so long, then hang up on everyone."""
+        """Let requests finish for up to `seconds`, then close all connections."""
         self.draining = True
         for connection in list(self.open):
             connection.close_when_idle()
@@ -67,7 +66,7 @@ class Http1Connections:
 
 
 class Http1Connection(asyncio.Protocol):
-    """One connection; a `Wire` for the exchange that is under way on it."""
+    """One connection: the `Wire` of its current exchange."""
 
     def __init__(self, connections: Http1Connections) -> None:
         self._connections = connections
@@ -105,7 +104,7 @@ class Http1Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._lingering or self._http.their_state is h11.MUST_CLOSE:
-            return  # it is answered, or said that this was its last request
+            return  # it was answered, or announced that this was its last request
         if self._exchange is None and not self._head_begun:
             # From its first byte on, a head has to come to an end; more bytes do not buy more time.
             self._head_begun = True
@@ -138,7 +137,7 @@ class Http1Connection(asyncio.Protocol):
     # -- what arrives
 
     def _advance(self) -> None:
-        """Take in whatever is complete."""
+        """Process everything that is complete."""
         while self._transport is not None and not self._transport.is_closing():
             if self._http.their_state is h11.MUST_CLOSE:
                 return
@@ -154,7 +153,7 @@ class Http1Connection(asyncio.Protocol):
                     self._write(h11.InformationalResponse(status_code=100, headers=[]))
                 return
             if event is h11.PAUSED:
-                # The next request is there already: it waits, and so does whatever follows it.
+                # The next request has arrived early: it waits, and so does everything after it.
                 self._transport.pause_reading()
                 return
             if isinstance(event, h11.Request):
@@ -179,7 +178,7 @@ class Http1Connection(asyncio.Protocol):
 
     def _take(self, data: bytes) -> None:
         if self._exchange is not None and self._transport is not None:
-            # At most one read's worth of a body waits for the application.
+            # At most one read of the body waits for the application.
             self._transport.pause_reading()
             self._exchange.received(data, len(data))
 
@@ -232,20 +231,20 @@ class Http1Connection(asyncio.Protocol):
             self._http.start_next_cycle()
             self._wait_for_head(IDLE_S)
             self._read_on()
-            # The next request may have arrived with the last: looked at in a turn of its own, so that
-            # a client that pipelines cannot make this one longer and longer.
+            # The next request may have arrived with this one.  It is processed in a turn of its own, so
+            # that a client that pipelines cannot extend this turn without limit.
             self._loop.call_soon(self._advance)
         else:
             self._linger()
 
-    # -- small things
+    # -- helpers
 
     def _linger(self) -> None:
-        """Close, but not before the client could read the answer.
+        """Close, after giving the client time to read the response.
 
-        Closed with bytes of the client unread, such as the rest of a body that is too long, TCP would
-        reset the connection, and the answer might never arrive: what still comes is thrown away for a
-        moment.
+        If a connection is closed while bytes of the client are unread, such as the rest of a body
+        that is too long, TCP resets it and the response may be lost.  So for `LINGER_S` what
+        arrives is discarded.
         """
         transport = self._transport
         if transport is None or transport.is_closing():
@@ -282,13 +281,13 @@ class Http1Connection(asyncio.Protocol):
 
 
 def _check(request: h11.Request) -> None:
-    """Refuse what `h11` lets through."""
+    """Refuse requests that `h11` accepts and we do not."""
     if request.http_version not in (b"1.0", b"1.1"):
         raise h11.RemoteProtocolError("this is HTTP/1.1 only", error_status_hint=505)
     if sum(len(name) + len(value) for name, value in request.headers) > HEAD_BYTES_MAX:
-        # One that arrives all at once was never incomplete.
+        # h11 checks the size of incomplete heads only, and this one arrived at once.
         raise h11.RemoteProtocolError("the headers are too large", error_status_hint=431)
     names = {name for name, _ in request.headers}
     if b"content-length" in names and b"transfer-encoding" in names:
-        # Who forwards such a request may see another end of it than we do (RFC 9112, section 6.1).
+        # A proxy may disagree with us on where such a request ends (RFC 9112, section 6.1).
         raise h11.RemoteProtocolError("a Content-Length and a Transfer-Encoding")

@@ -1,7 +1,7 @@
-"""What `/health` answers: one status, judged.
+"""The response of `/health`: a verdict on the store's status.
 
-The words are etcd's ("health" is the string "true" or "false", "reason" says why), so that probes
-written for etcd work; the store's status comes beside them, and how its cluster is if it stands on one.
+The fields are etcd's ("health" is the string "true" or "false", "reason" says why), so that probes
+written for etcd work.  The store's status is added, and the health of its cluster if there is one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["Health", "judge"]
 
 
 class Health(msgspec.Struct, frozen=True):
-    """A verdict; `status` is missing when the store could not even say how it is."""
+    """A verdict; `status` is None if the store could not report it."""
 
     ok: bool
     reason: str
@@ -33,7 +33,7 @@ class Health(msgspec.Struct, frozen=True):
 
 
 def judge(status: StoreStatus | None, cluster: ClusterHealth | None = None) -> Health:
-    """`status` may be missing where a cluster is: a node without it can still read."""
+    """The verdict; `status` may be None on a cluster, where a node can still serve reads without it."""
     reasons = [] if status is None else sorted(_reason(alarm) for alarm in status.alarms)
     if cluster is not None and not cluster.is_serving:
         reasons.insert(0, f"neither writes nor linearizable reads are taken: {cluster.reason}")

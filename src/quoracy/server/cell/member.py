@@ -122,7 +122,7 @@ def _say_what_runs(config: CellConfig, program: Program) -> None:
 
 
 def _is_loopback(host: str) -> bool:
-    from quoracy.faces.common.host_guard import is_loopback
+    from quoracy.faces.common.guards import is_loopback
 
     return is_loopback(host)
 

@@ -54,7 +54,7 @@ __all__ = [
 
 
 class UserAddOptions(Message, kw_only=True):
-    """How a user is made."""
+    """Options of a new user."""
 
     no_password: Annotated[bool, Field(1)] = False
 
@@ -77,7 +77,7 @@ class PermissionType(IntEnum):
 
 
 class Permission(Message, kw_only=True):
-    """What may be done to one key, or to every key of a range."""
+    """The permission for one key, or for every key of a range."""
 
     permType: Annotated[PermissionType | int, Field(1)] = PermissionType.READ
     key: Annotated[bytes, Field(2)] = b""
@@ -104,14 +104,14 @@ class AuthStatusRequest(Message, kw_only=True):
 
 
 class AuthenticateRequest(Message, kw_only=True):
-    """Trade a name and a password for a token."""
+    """Exchange a name and a password for a token."""
 
     name: Annotated[str, Field(1)] = ""
     password: Annotated[str, Field(2)] = ""
 
 
 class AuthUserAddRequest(Message, kw_only=True):
-    """Make a user."""
+    """Add a user."""
 
     name: Annotated[str, Field(1)] = ""
     password: Annotated[str, Field(2)] = ""
@@ -132,7 +132,7 @@ class AuthUserDeleteRequest(Message, kw_only=True):
 
 
 class AuthUserChangePasswordRequest(Message, kw_only=True):
-    """Give a user another password."""
+    """Change a user's password."""
 
     name: Annotated[str, Field(1)] = ""
     password: Annotated[str, Field(2)] = ""
@@ -140,21 +140,21 @@ class AuthUserChangePasswordRequest(Message, kw_only=True):
 
 
 class AuthUserGrantRoleRequest(Message, kw_only=True):
-    """Give a user a role."""
+    """Grant a role to a user."""
 
     user: Annotated[str, Field(1)] = ""
     role: Annotated[str, Field(2)] = ""
 
 
 class AuthUserRevokeRoleRequest(Message, kw_only=True):
-    """Take a role from a user."""
+    """Revoke a role from a user."""
 
     name: Annotated[str, Field(1)] = ""
     role: Annotated[str, Field(2)] = ""
 
 
 class AuthRoleAddRequest(Message, kw_only=True):
-    """Make a role."""
+    """Add a role."""
 
     name: Annotated[str, Field(1)] = ""
 
@@ -180,14 +180,14 @@ class AuthRoleDeleteRequest(Message, kw_only=True):
 
 
 class AuthRoleGrantPermissionRequest(Message, kw_only=True):
-    """Allow a role something."""
+    """Grant a permission to a role."""
 
     name: Annotated[str, Field(1)] = ""
     perm: Annotated[Permission | None, Field(2)] = None
 
 
 class AuthRoleRevokePermissionRequest(Message, kw_only=True):
-    """Take a permission from a role."""
+    """Revoke a permission from a role."""
 
     role: Annotated[str, Field(1)] = ""
     key: Annotated[bytes, Field(2)] = b""
@@ -222,7 +222,7 @@ class AuthenticateResponse(Message, kw_only=True):
 
 
 class AuthUserAddResponse(Message, kw_only=True):
-    """The user was made."""
+    """The user was added."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
@@ -247,19 +247,19 @@ class AuthUserChangePasswordResponse(Message, kw_only=True):
 
 
 class AuthUserGrantRoleResponse(Message, kw_only=True):
-    """The user has the role."""
+    """The role was granted."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class AuthUserRevokeRoleResponse(Message, kw_only=True):
-    """The user has the role no more."""
+    """The role was revoked."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class AuthRoleAddResponse(Message, kw_only=True):
-    """The role was made."""
+    """The role was added."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
@@ -292,12 +292,12 @@ class AuthRoleDeleteResponse(Message, kw_only=True):
 
 
 class AuthRoleGrantPermissionResponse(Message, kw_only=True):
-    """The permission was given."""
+    """The permission was granted."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class AuthRoleRevokePermissionResponse(Message, kw_only=True):
-    """The permission was taken."""
+    """The permission was revoked."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None

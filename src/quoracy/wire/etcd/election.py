@@ -1,4 +1,4 @@
-"""Elections as a service: package v3electionpb, etcd's v3election.proto."""
+"""The Election service: package v3electionpb, etcd's v3election.proto."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 
 class CampaignRequest(Message, kw_only=True):
-    """Wait to be the leader of the election `name`, proposing `value`."""
+    """Wait to be elected leader in the election `name`, with `value` as the proposal."""
 
     name: Annotated[bytes, Field(1)] = b""
     lease: Annotated[int, Field(2, INT64)] = 0
@@ -30,7 +30,7 @@ class CampaignRequest(Message, kw_only=True):
 
 
 class CampaignResponse(Message, kw_only=True):
-    """Elected; `leader` proves it from now on."""
+    """The caller is elected; `leader` identifies its leadership."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     leader: Annotated[LeaderKey | None, Field(2)] = None
@@ -46,20 +46,20 @@ class LeaderKey(Message, kw_only=True):
 
 
 class LeaderRequest(Message, kw_only=True):
-    """Ask who leads, once or for as long as one listens."""
+    """Ask for the leader, once or as a stream of changes."""
 
     name: Annotated[bytes, Field(1)] = b""
 
 
 class LeaderResponse(Message, kw_only=True):
-    """The leader's key, with the value it proclaimed."""
+    """The leader's key and value."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     kv: Annotated[KeyValue | None, Field(2)] = None
 
 
 class ResignRequest(Message, kw_only=True):
-    """Give leadership up."""
+    """Give up leadership."""
 
     leader: Annotated[LeaderKey | None, Field(1)] = None
 
@@ -78,6 +78,6 @@ class ProclaimRequest(Message, kw_only=True):
 
 
 class ProclaimResponse(Message, kw_only=True):
-    """The new value is there."""
+    """The new value was written."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None

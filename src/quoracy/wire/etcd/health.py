@@ -1,4 +1,4 @@
-"""The health check every gRPC server offers: package grpc.health.v1."""
+"""The standard health check of gRPC servers: package grpc.health.v1."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class ServingStatus(IntEnum):
-    """Whether a service takes calls; the last is for watching a service nobody knows."""
+    """Whether a service accepts calls.  SERVICE_UNKNOWN is for watching an unknown service."""
 
     UNKNOWN = 0
     SERVING = 1
@@ -24,12 +24,12 @@ class ServingStatus(IntEnum):
 
 
 class HealthCheckRequest(Message, kw_only=True):
-    """Ask about one service, or with an empty name about the server."""
+    """Ask about one service, or about the server if the name is empty."""
 
     service: Annotated[str, Field(1)] = ""
 
 
 class HealthCheckResponse(Message, kw_only=True):
-    """Whether it takes calls."""
+    """Whether it accepts calls."""
 
     status: Annotated[ServingStatus | int, Field(1)] = ServingStatus.UNKNOWN

@@ -15,7 +15,7 @@ __all__ = [
 
 
 class KeyValue(Message, kw_only=True):
-    """A key as it was at one moment: its value, its lease and where it stands in history."""
+    """A version of a key: its value, its lease and its revisions."""
 
     key: Annotated[bytes, Field(1)] = b""
     create_revision: Annotated[int, Field(2, INT64)] = 0
@@ -26,14 +26,14 @@ class KeyValue(Message, kw_only=True):
 
 
 class EventType(IntEnum):
-    """What happened to a key."""
+    """The type of an event."""
 
     PUT = 0
     DELETE = 1
 
 
 class Event(Message, kw_only=True):
-    """One change of one key.  A deletion's `kv` has the key and `mod_revision`, nothing else."""
+    """One change of one key.  The `kv` of a deletion has only the key and `mod_revision`."""
 
     type: Annotated[EventType | int, Field(1)] = EventType.PUT
     kv: Annotated[KeyValue | None, Field(2)] = None

@@ -1,4 +1,4 @@
-"""Locks as a service: package v3lockpb, etcd's v3lock.proto."""
+"""The Lock service: package v3lockpb, etcd's v3lock.proto."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class LockRequest(Message, kw_only=True):
-    """Wait for the lock `name`, owned by a lease."""
+    """Acquire the lock `name` for a lease, waiting for it."""
 
     name: Annotated[bytes, Field(1)] = b""
     lease: Annotated[int, Field(2, INT64)] = 0
@@ -30,12 +30,12 @@ class LockResponse(Message, kw_only=True):
 
 
 class UnlockRequest(Message, kw_only=True):
-    """Give the lock back; `key` is what the lock was answered with."""
+    """Release the lock; `key` is that of the LockResponse."""
 
     key: Annotated[bytes, Field(1)] = b""
 
 
 class UnlockResponse(Message, kw_only=True):
-    """The lock was given back."""
+    """The lock was released."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None

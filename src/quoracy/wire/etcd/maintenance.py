@@ -1,5 +1,5 @@
 # ruff: noqa: N815 - fields have the names of the proto files
-"""Servers and their upkeep: services Maintenance and Cluster of etcd's api/etcdserverpb/rpc.proto."""
+"""The services Maintenance and Cluster of etcd's api/etcdserverpb/rpc.proto."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class AlarmType(IntEnum):
-    """What an alarm is about."""
+    """The type of an alarm."""
 
     NONE = 0
     NOSPACE = 1
@@ -95,7 +95,7 @@ class SnapshotResponse(Message, kw_only=True):
 
 
 class Member(Message, kw_only=True):
-    """One server of the cluster."""
+    """A member of the cluster."""
 
     ID: Annotated[int, Field(1, UINT64)] = 0
     name: Annotated[str, Field(2)] = ""
@@ -105,14 +105,14 @@ class Member(Message, kw_only=True):
 
 
 class MemberAddRequest(Message, kw_only=True):
-    """Take a server into the cluster."""
+    """Add a member to the cluster."""
 
     peerURLs: Annotated[Sequence[str], Field(1)] = ()
     isLearner: Annotated[bool, Field(2)] = False
 
 
 class MemberAddResponse(Message, kw_only=True):
-    """The new member, and everyone."""
+    """The new member, and all members."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     member: Annotated[Member | None, Field(2)] = None
@@ -120,82 +120,82 @@ class MemberAddResponse(Message, kw_only=True):
 
 
 class MemberRemoveRequest(Message, kw_only=True):
-    """Take a server out of the cluster."""
+    """Remove a member from the cluster."""
 
     ID: Annotated[int, Field(1, UINT64)] = 0
 
 
 class MemberRemoveResponse(Message, kw_only=True):
-    """Everyone who is left."""
+    """The remaining members."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     members: Annotated[Sequence[Member], Field(2)] = ()
 
 
 class MemberUpdateRequest(Message, kw_only=True):
-    """Change where a member's peers find it."""
+    """Change the peer URLs of a member."""
 
     ID: Annotated[int, Field(1, UINT64)] = 0
     peerURLs: Annotated[Sequence[str], Field(2)] = ()
 
 
 class MemberUpdateResponse(Message, kw_only=True):
-    """Everyone, after the change."""
+    """All members after the change."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     members: Annotated[Sequence[Member], Field(2)] = ()
 
 
 class MemberListRequest(Message, kw_only=True):
-    """Ask who belongs to the cluster."""
+    """Ask for the members of the cluster."""
 
     linearizable: Annotated[bool, Field(1)] = False
 
 
 class MemberListResponse(Message, kw_only=True):
-    """Everyone."""
+    """All members."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     members: Annotated[Sequence[Member], Field(2)] = ()
 
 
 class MemberPromoteRequest(Message, kw_only=True):
-    """Let a learner vote."""
+    """Promote a learner to a voting member."""
 
     ID: Annotated[int, Field(1, UINT64)] = 0
 
 
 class MemberPromoteResponse(Message, kw_only=True):
-    """Everyone, after the promotion."""
+    """All members after the promotion."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     members: Annotated[Sequence[Member], Field(2)] = ()
 
 
 class DefragmentRequest(Message, kw_only=True):
-    """Give unused space of the backend back to the file system."""
+    """Return unused space of the backend to the file system."""
 
 
 class DefragmentResponse(Message, kw_only=True):
-    """The space was given back."""
+    """The space was returned."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class MoveLeaderRequest(Message, kw_only=True):
-    """Hand leadership to another member."""
+    """Transfer leadership to another member."""
 
     targetID: Annotated[int, Field(1, UINT64)] = 0
 
 
 class MoveLeaderResponse(Message, kw_only=True):
-    """Leadership was handed over."""
+    """Leadership was transferred."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class AlarmAction(IntEnum):
-    """What to do about alarms."""
+    """The action of an alarm request."""
 
     GET = 0
     ACTIVATE = 1
@@ -211,7 +211,7 @@ class AlarmRequest(Message, kw_only=True):
 
 
 class AlarmMember(Message, kw_only=True):
-    """An alarm, and the member it is about."""
+    """An alarm of a member."""
 
     memberID: Annotated[int, Field(1, UINT64)] = 0
     alarm: Annotated[AlarmType | int, Field(2)] = AlarmType.NONE
@@ -225,7 +225,7 @@ class AlarmResponse(Message, kw_only=True):
 
 
 class DowngradeAction(IntEnum):
-    """What to do about a downgrade."""
+    """The action of a downgrade request."""
 
     VALIDATE = 0
     ENABLE = 1
@@ -233,7 +233,7 @@ class DowngradeAction(IntEnum):
 
 
 class DowngradeRequest(Message, kw_only=True):
-    """Check, begin or give up a downgrade of the cluster."""
+    """Validate, start or cancel a downgrade of the cluster."""
 
     action: Annotated[DowngradeAction | int, Field(1)] = DowngradeAction.VALIDATE
     version: Annotated[str, Field(2)] = ""
@@ -253,11 +253,11 @@ class DowngradeVersionTestRequest(Message, kw_only=True):
 
 
 class StatusRequest(Message, kw_only=True):
-    """Ask how the server is doing."""
+    """Ask for the status of the server."""
 
 
 class StatusResponse(Message, kw_only=True):
-    """How the server is doing."""
+    """The status of the server."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     version: Annotated[str, Field(2)] = ""

@@ -53,7 +53,7 @@ __all__ = [
 
 
 class ResponseHeader(Message, kw_only=True):
-    """Who answered, and at which revision of the store."""
+    """The server that responded, and its revision."""
 
     cluster_id: Annotated[int, Field(1, UINT64)] = 0
     member_id: Annotated[int, Field(2, UINT64)] = 0
@@ -62,7 +62,7 @@ class ResponseHeader(Message, kw_only=True):
 
 
 class SortOrder(IntEnum):
-    """Which end of the order comes first."""
+    """The direction of a sort."""
 
     NONE = 0
     ASCEND = 1
@@ -118,7 +118,7 @@ class PutRequest(Message, kw_only=True):
 
 
 class PutResponse(Message, kw_only=True):
-    """The write is done; `prev_kv` if it was asked for and the key existed."""
+    """The write is done.  `prev_kv` is set if it was requested and the key existed."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     prev_kv: Annotated[KeyValue | None, Field(2)] = None
@@ -133,7 +133,7 @@ class DeleteRangeRequest(Message, kw_only=True):
 
 
 class DeleteRangeResponse(Message, kw_only=True):
-    """How many keys went, and which if it was asked for."""
+    """How many keys were deleted, and which ones if requested."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     deleted: Annotated[int, Field(2, INT64)] = 0
@@ -150,7 +150,7 @@ class RequestOp(Message, kw_only=True):
 
 
 class ResponseOp(Message, kw_only=True):
-    """What one operation of a transaction gave."""
+    """The result of one operation of a transaction."""
 
     response_range: Annotated[RangeResponse | None, Field(1, oneof="response")] = None
     response_put: Annotated[PutResponse | None, Field(2, oneof="response")] = None
@@ -208,20 +208,20 @@ class TxnResponse(Message, kw_only=True):
 
 
 class CompactionRequest(Message, kw_only=True):
-    """Forget history older than `revision`; `physical` waits for the space."""
+    """Discard history older than `revision`; `physical` waits until the space is free."""
 
     revision: Annotated[int, Field(1, INT64)] = 0
     physical: Annotated[bool, Field(2)] = False
 
 
 class CompactionResponse(Message, kw_only=True):
-    """History was forgotten."""
+    """History was discarded."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class WatchRequest(Message, kw_only=True):
-    """What a client says on a watch stream."""
+    """A message of a client on a watch stream."""
 
     create_request: Annotated[WatchCreateRequest | None, Field(1, oneof="request_union")] = None
     cancel_request: Annotated[WatchCancelRequest | None, Field(2, oneof="request_union")] = None
@@ -229,7 +229,7 @@ class WatchRequest(Message, kw_only=True):
 
 
 class FilterType(IntEnum):
-    """Which events a watch leaves out."""
+    """The events that a watch leaves out."""
 
     NOPUT = 0
     NODELETE = 1
@@ -255,11 +255,11 @@ class WatchCancelRequest(Message, kw_only=True):
 
 
 class WatchProgressRequest(Message, kw_only=True):
-    """Ask how far the watches of the stream have come."""
+    """Ask for the progress of the stream's watches."""
 
 
 class WatchResponse(Message, kw_only=True):
-    """Events of one watch, or news about the watch itself."""
+    """Events of one watch, or a change of the watch itself."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     watch_id: Annotated[int, Field(2, INT64)] = 0
@@ -294,38 +294,38 @@ class LeaseRevokeRequest(Message, kw_only=True):
 
 
 class LeaseRevokeResponse(Message, kw_only=True):
-    """The lease is gone, its keys too."""
+    """The lease and its keys are deleted."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class LeaseCheckpoint(Message, kw_only=True):
-    """How long a lease has left, told by the leader."""
+    """The remaining time of a lease, from the leader."""
 
     ID: Annotated[int, Field(1, INT64)] = 0
     remaining_TTL: Annotated[int, Field(2, INT64)] = 0
 
 
 class LeaseCheckpointRequest(Message, kw_only=True):
-    """How long several leases have left."""
+    """The remaining times of several leases."""
 
     checkpoints: Annotated[Sequence[LeaseCheckpoint], Field(1)] = ()
 
 
 class LeaseCheckpointResponse(Message, kw_only=True):
-    """The checkpoints were noted."""
+    """The checkpoints were recorded."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
 
 
 class LeaseKeepAliveRequest(Message, kw_only=True):
-    """Start a lease's time to live afresh."""
+    """Renew a lease."""
 
     ID: Annotated[int, Field(1, INT64)] = 0
 
 
 class LeaseKeepAliveResponse(Message, kw_only=True):
-    """The new time to live; 0 if the lease is gone."""
+    """The new time to live; 0 if the lease does not exist."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     ID: Annotated[int, Field(2, INT64)] = 0
@@ -333,14 +333,14 @@ class LeaseKeepAliveResponse(Message, kw_only=True):
 
 
 class LeaseTimeToLiveRequest(Message, kw_only=True):
-    """Ask how long a lease has left, and for its keys."""
+    """Ask for the remaining time of a lease and, optionally, its keys."""
 
     ID: Annotated[int, Field(1, INT64)] = 0
     keys: Annotated[bool, Field(2)] = False
 
 
 class LeaseTimeToLiveResponse(Message, kw_only=True):
-    """What is left of what was granted; TTL is -1 if the lease is gone."""
+    """The remaining and the granted time; TTL is -1 if the lease does not exist."""
 
     header: Annotated[ResponseHeader | None, Field(1)] = None
     ID: Annotated[int, Field(2, INT64)] = 0

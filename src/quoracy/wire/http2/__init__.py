@@ -1,4 +1,4 @@
-"""HTTP/2 (RFC 9113) without IO: bytes in, events out, for servers and clients."""
+"""HTTP/2 (RFC 9113) without IO, for servers and clients: bytes in, events out."""
 
 from quoracy.wire.http2.codes import ErrorCode as ErrorCode
 from quoracy.wire.http2.connection import Connection as Connection

@@ -1,4 +1,4 @@
-"""The numbers of RFC 9113: error codes, frame types, flags, settings, and how a frame begins."""
+"""The numbers of RFC 9113: error codes, frame types, settings, and the head of a frame."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class FrameType(IntEnum):
 
 
 class Setting(IntEnum):
-    """Settings we know (RFC 9113, section 6.5.2; RFC 8441; RFC 9218)."""
+    """The settings that we know (RFC 9113, section 6.5.2; RFC 8441; RFC 9218)."""
 
     HEADER_TABLE_SIZE = 0x1
     ENABLE_PUSH = 0x2
@@ -81,5 +81,5 @@ STREAM_ID_MAX: Final = 2**31 - 1
 
 
 def error_code(number: int) -> int:
-    """The number as an ErrorCode if it is one; unknown codes are legal and stay plain numbers."""
+    """The number as an ErrorCode, if it is known; other codes are legal and stay plain numbers."""
     return ErrorCode(number) if number <= ErrorCode.HTTP_1_1_REQUIRED else number

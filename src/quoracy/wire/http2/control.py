@@ -1,7 +1,7 @@
-"""The frames that steer a connection: SETTINGS, PING, GOAWAY, RST_STREAM, WINDOW_UPDATE, PRIORITY.
+"""The control frames of a connection: SETTINGS, PING, GOAWAY, RST_STREAM, WINDOW_UPDATE, PRIORITY.
 
-They carry no request, so each costs the peer something of a budget (`limits.Budget`); a peer that sends
-nothing else is told to calm down and the connection ends.
+They carry no request, so each is charged to a budget (`limits.Budget`).  When a peer exceeds it, the
+connection ends with ENHANCE_YOUR_CALM.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SETTING: Final = Struct(">HI")
 _ACK: Final = 0x1
 ID_MASK: Final = 0x7FFF_FFFF
 _HEADER_TABLE_DEFAULT: Final = 4_096
-# A frame of as many settings as anyone needs costs as much as any other; one of thousands, more.
+# A SETTINGS frame of ordinary length costs as much as any other frame; a frame of thousands costs more.
 _SETTINGS_BYTES_PER_COST: Final = 64
-# A change of INITIAL_WINDOW_SIZE touches every stream: it costs as much as one frame per so many.
+# A change of INITIAL_WINDOW_SIZE affects every stream: it costs one frame per this many streams.
 _STREAMS_PER_COST: Final = 16
-# Pings that may be kept; more are answered at once.
+# How many pings are kept; further ones are answered at once.
 _PINGS_MAX: Final = 16
 
 
@@ -63,8 +63,8 @@ class Control(Outgoing):
         self.pings: list[bytes] = []
         self._resets = Budget(burst=limits.resets_burst, per_s=limits.resets_per_s, per_work=1)
         self._overhead = Budget(burst=limits.overhead_burst, per_s=limits.overhead_per_s, per_work=4)
-        # Windows for what we receive.  Until our settings are acknowledged, the peer may count on the
-        # protocol's defaults where those are larger.
+        # Receive windows.  Until our settings are acknowledged, the peer may rely on the protocol's
+        # defaults where those are larger.
         self._settings_unacked = 0
         self._window_max = max(WINDOW_DEFAULT, limits.connection_window)
         self._receive_window = WINDOW_DEFAULT
@@ -85,9 +85,9 @@ class Control(Outgoing):
     # ---- Calls
 
     def consumed(self, stream_id: int, flow_bytes: int) -> None:
-        """The application took that much of `DataReceived`: the peer may send as much again.
+        """The application has taken `flow_bytes` of `DataReceived`, so the peer may send as much again.
 
-        Said to the peer when half a window is used up, so that it costs few frames.
+        The peer is notified when half a window is used up, which takes few frames.
         """
         if self._is_over:
             return
@@ -102,17 +102,17 @@ class Control(Outgoing):
             stream.credit = 0
 
     def ping(self, data: bytes = bytes(8)) -> None:
-        """Asks for a `PingAcked` with the same 8 bytes."""
+        """Send a ping; a `PingAcked` with the same 8 bytes answers it."""
         assert len(data) == 8
         if not self._is_over:
             self._put_frame(FrameType.PING, 0, 0, data)
 
     def answer_pings(self) -> None:
-        """Those that were kept, if `keeps_pings` says that the application answers them when it likes.
+        """Answer the pings that were kept because of `keeps_pings`.
 
-        "PING responses SHOULD be given higher priority than any other frame" (6.7): for who measures a
-        line.  Who keeps them must answer soon all the same, since some ask in order to see whether
-        anybody is there.
+        "PING responses SHOULD be given higher priority than any other frame" (6.7), for peers that
+        measure round trips.  An application that keeps pings must still answer soon, because some peers
+        ping to find out whether the connection is alive.
         """
         if not self._is_over:
             for data in self.pings:
@@ -120,8 +120,8 @@ class Control(Outgoing):
         self.pings.clear()
 
     def goaway(self, code: int = ErrorCode.NO_ERROR, debug: bytes = b"") -> None:
-        """Takes no new streams; those that run go on.  New ones are ignored: the peer knows from the
-        GOAWAY that they were not looked at, and may send them elsewhere."""
+        """Accept no new streams; open ones continue.  New streams are ignored: the GOAWAY informs the
+        peer that they were not processed, so it may send them elsewhere."""
         if self._is_over:
             return
         if self._goaway_last is None:
@@ -131,7 +131,7 @@ class Control(Outgoing):
 
     @property
     def can_open_stream(self) -> bool:
-        """Client: whether the peer takes another stream now, and there are ids left."""
+        """Client: whether the peer accepts another stream now, and ids are left."""
         return (
             self._client_side
             and not self._is_over
@@ -142,7 +142,7 @@ class Control(Outgoing):
         )
 
     def next_stream_id(self) -> int:
-        """Client: the id for a new stream, which begins with `send_headers`.  Ids begin in order."""
+        """Client: the id for a new stream, to be opened by `send_headers`, in the order of ids."""
         assert self.can_open_stream
         stream_id = self._next_stream_id
         self._next_stream_id += 2
@@ -163,13 +163,13 @@ class Control(Outgoing):
         return stream
 
     def _is_idle(self, stream_id: int) -> bool:
-        """Never used so far.  Even ids would be a server's pushes, and nobody pushes here."""
+        """Whether the stream was never used.  Even ids are for server push, which is not supported."""
         highest = self._opened_max if self._client_side else self._peer_stream_max
         return stream_id > highest or not stream_id & 1
 
     def _break_stream(self, stream_id: int, code: ErrorCode) -> None:
-        """The peer broke a rule of streams.  That it makes us reset is counted like its own resets:
-        both let it start work without end ("MadeYouReset")."""
+        """Reset a stream because the peer broke a rule.  Such resets are charged like the peer's own:
+        otherwise a peer could start work without limit ("MadeYouReset")."""
         stream = self._streams.get(stream_id)
         if stream is not None:
             self._forget(stream)
@@ -200,7 +200,7 @@ class Control(Outgoing):
     # ---- Frames
 
     def _on_priority(self, data: bytes, start: int, stop: int, _flags: int, stream_id: int) -> None:
-        """Priorities are deprecated and ignored; what is wrong with them still is."""
+        """Priorities are deprecated and ignored; malformed frames are still errors."""
         self._charge_overhead()
         if not stream_id:
             raise _protocol_error("PRIORITY on stream 0")
@@ -231,7 +231,7 @@ class Control(Outgoing):
         self._forget(stream)
         self._finished.append(stream_id)
         self._events.append(StreamReset(stream_id, error_code(int.from_bytes(data[start:stop], "big"))))
-        # One that was answered has earned this already.
+        # A stream that was answered has already paid for its reset.
         self._charge_reset()
 
     def _on_settings(self, data: bytes, start: int, stop: int, flags: int, stream_id: int) -> None:
@@ -254,7 +254,7 @@ class Control(Outgoing):
     def _apply_setting(self, setting: int, value: int) -> None:
         match setting:
             case Setting.HEADER_TABLE_SIZE:
-                # Our encoder has no table, but a strict decoder wants to hear that ours fits.
+                # Our encoder has no table, but a strict decoder expects to be notified of its size.
                 if value < _HEADER_TABLE_DEFAULT and not self._resize_said:
                     self._resize_due = True
             case Setting.ENABLE_PUSH:
@@ -272,11 +272,11 @@ class Control(Outgoing):
                 if value > 1:
                     raise _protocol_error(f"setting {setting:#x} is {value}; it must be 0 or 1")
             case _:
-                # MAX_HEADER_LIST_SIZE is advice; unknown settings are to be ignored.
+                # MAX_HEADER_LIST_SIZE is advisory; unknown settings must be ignored.
                 return
 
     def _apply_initial_window(self, value: int) -> None:
-        """Changes the windows of all streams by the difference; they may become negative (6.9.2)."""
+        """Change the windows of all streams by the difference; they may become negative (6.9.2)."""
         if value > WINDOW_MAX:
             raise ConnectionFailure(
                 ErrorCode.FLOW_CONTROL_ERROR, f"SETTINGS_INITIAL_WINDOW_SIZE is {value}"
@@ -303,7 +303,7 @@ class Control(Outgoing):
                 self._waiting.pop(stream.id, None)
 
     def _settings_acked(self) -> None:
-        """From now on the peer keeps to what we announced."""
+        """From now on, the peer observes our settings."""
         if not self._settings_unacked:
             return
         self._settings_unacked -= 1

@@ -1,4 +1,4 @@
-"""What a connection tells the layer above: one value per thing that happened."""
+"""The events that a connection reports to the layer above."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 
 class HeadersReceived(msgspec.Struct, frozen=True, gc=False):
-    """A request (server) or the head of a response (client; informational heads are skipped)."""
+    """A request (server), or the head of a response (client).  Informational heads are skipped."""
 
     stream_id: int
     headers: HeaderBlock
@@ -33,8 +33,8 @@ class HeadersReceived(msgspec.Struct, frozen=True, gc=False):
 class DataReceived(msgspec.Struct, frozen=True, gc=False):
     """Part of a body.
 
-    `flow_bytes` is what it took from our windows, padding included.  It is given back with
-    `Connection.consumed` once the application took the data, also if the stream ended meanwhile.
+    `flow_bytes` is its size in our flow-control windows, padding included.  `Connection.consumed`
+    must be called with it once the application has taken the data, even if the stream has ended.
     """
 
     stream_id: int
@@ -44,17 +44,17 @@ class DataReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class TrailersReceived(msgspec.Struct, frozen=True, gc=False):
-    """Headers after the body: nothing more comes on this stream."""
+    """Headers after the body: the peer sends nothing more on this stream."""
 
     stream_id: int
     headers: HeaderBlock
 
 
 class StreamReset(msgspec.Struct, frozen=True, gc=False):
-    """The stream is gone: reset by the peer, or by us because the peer broke a rule of streams.
+    """A stream was reset by the peer, or by us because the peer broke a rule on it.
 
-    A client gets REFUSED_STREAM also for streams that a GOAWAY says were not looked at; such a request
-    can be sent again elsewhere, whatever it was.
+    A client also receives REFUSED_STREAM for streams that were not processed according to a GOAWAY; any
+    such request can safely be sent again elsewhere.
     """
 
     stream_id: int
@@ -62,7 +62,7 @@ class StreamReset(msgspec.Struct, frozen=True, gc=False):
 
 
 class StreamDrained(msgspec.Struct, frozen=True, gc=False):
-    """What flow control had held back of this stream has all been queued for sending."""
+    """All data of this stream that flow control held back has been queued for sending."""
 
     stream_id: int
 
@@ -74,7 +74,7 @@ class PingAcked(msgspec.Struct, frozen=True, gc=False):
 
 
 class GoAwayReceived(msgspec.Struct, frozen=True, gc=False):
-    """The peer takes no new streams; those up to `last_stream_id` go on."""
+    """The peer accepts no new streams; those up to `last_stream_id` continue."""
 
     last_stream_id: int
     code: int
@@ -82,11 +82,11 @@ class GoAwayReceived(msgspec.Struct, frozen=True, gc=False):
 
 
 class SettingsReceived(msgspec.Struct, frozen=True, gc=False):
-    """The peer's settings came and apply (limits on streams may have changed)."""
+    """The peer's settings were received and applied; the limit on streams may have changed."""
 
 
 class ConnectionEnded(msgspec.Struct, frozen=True, gc=False):
-    """The peer broke the protocol or asked for too much: send what is queued (a GOAWAY), then close."""
+    """The peer broke the protocol or a limit: send what is queued (a GOAWAY), then close."""
 
     code: int
     reason: str

@@ -1,7 +1,7 @@
-"""A decoded list of headers, and the rules of RFC 9113, section 8, that it keeps or breaks.
+"""A decoded list of headers, checked against the rules of RFC 9113, section 8.
 
-Fields are judged one by one when they are decoded (`field_flags`; an entry of the HPACK table is judged
-once however often it is used), and together when a block is complete (`HeaderBlock.of`).
+Each field is checked when it is decoded (`field_flags`; an entry of the HPACK table is checked only
+once), and all fields together when a block is complete (`HeaderBlock.of`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["EDGE_SPACE", "LENGTH", "MALFORMED", "PSEUDO", "HeaderBlock", "field_
 
 Pair = tuple[bytes, bytes]
 
-# What a single field is.
+# Flags of a single field.
 MALFORMED: Final = 1
 PSEUDO: Final = 2
 LENGTH: Final = 4
@@ -27,12 +27,12 @@ _PSEUDO: Final = _REQUEST_PSEUDO | {b":status"}
 _CONNECTION_SPECIFIC: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
-# Longer numbers than this are no lengths anyone will send.
+# No legitimate length has more digits.
 _LENGTH_DIGITS_MAX: Final = 18
 
 
 def field_flags(name: bytes, value: bytes) -> int:
-    """What one field is: 0 for an ordinary one, else MALFORMED, PSEUDO, LENGTH, EDGE_SPACE."""
+    """The flags of one field: 0 for an ordinary one, else MALFORMED, PSEUDO, LENGTH, EDGE_SPACE."""
     flags = 0
     if name[:1] == b":":
         flags = PSEUDO if name in _PSEUDO else PSEUDO | MALFORMED
@@ -51,10 +51,10 @@ def field_flags(name: bytes, value: bytes) -> int:
 
 
 class HeaderBlock:
-    """Headers in the order they came; pseudo headers also as attributes (None: not there).
+    """Headers in the order received; pseudo headers are also attributes (None if absent).
 
-    The same object is handed out again for the same encoded bytes, so what the layer above derives from
-    it can be kept in `note`.
+    The same encoded bytes give the same object again, so the layer above can keep what it derives
+    from a block in `note`.
     """
 
     __slots__ = (
@@ -71,19 +71,19 @@ class HeaderBlock:
         self.status: bytes | None = None
         self.content_length: int | None = None
         self.note: object | None = None
-        # As the head of a message; a block without pseudo headers can only be trailers.
+        # Malformed as the head of a message; a block without pseudo headers can only be trailers.
         self.is_malformed = False
         self.is_trailers = False
-        # Over the limits on size or count: then `pairs` is not complete.
+        # Over the limits on size or count; `pairs` is incomplete.
         self.is_oversize = False
 
     @classmethod
     def of(cls, pairs: Sequence[Pair], flags: int, *, client_side: bool) -> Self:
-        """`flags` are those of all fields together; MALFORMED also says: a pseudo header came late."""
+        """`flags` combines those of all fields; MALFORMED also means that a pseudo header came late."""
         block = cls(pairs)
         malformed = bool(flags & MALFORMED)
         # Differs from RFC 9113, 8.2.1: values of a response may begin or end with a space, because
-        # grpc-go sends an error's text that way if the text does.
+        # grpc-go sends error texts unchanged.
         if flags & EDGE_SPACE and not client_side:
             malformed = True
         if flags & PSEUDO:
@@ -99,7 +99,7 @@ class HeaderBlock:
         return block
 
     def get(self, name: bytes) -> bytes | None:
-        """The first value of that name."""
+        """The first value with that name."""
         for each, value in self.pairs:
             if each == name:
                 return value
@@ -130,7 +130,7 @@ class HeaderBlock:
         return path[:1] == b"/" or (path == b"*" and method == b"OPTIONS")
 
     def _read_status(self) -> bool:
-        """RFC 9113, section 8.3.2: `:status` and no other.  101 has no meaning in HTTP/2 (8.6)."""
+        """RFC 9113, section 8.3.2: only `:status`.  101 has no meaning in HTTP/2 (section 8.6)."""
         (name, status), *others = self.pairs
         self.status = status
         return (

@@ -1,14 +1,15 @@
-"""The sending half of a connection: a queue of frames, and the peer's windows that hold data back.
+"""The sending half of a connection: a queue of frames, and data that waits for the peer's windows.
 
 Invariants
-    * Frames leave in the order they were queued; headers are never queued between a header block's
-      frames.
+    * Frames are sent in the order they were queued; the frames of a header block are never interleaved
+      with others.
     * A stream sends its data, then its trailers: while data waits for the peer's window, everything
       later on that stream waits behind it.
-    * A stream that waits is in `_waiting` exactly if its own window is open, so that a window update of
-      the connection costs nothing for streams it cannot help.  They take turns, a frame each.
-    * Data waits without a bound here: the application sees `pending` and stops producing (or resets the
-      stream of a peer that never opens its window).
+    * A stream with waiting data is in `_waiting` exactly if its own window is open, so a window
+      update of the connection costs nothing for streams that cannot use it.  Streams take turns, a
+      frame each.
+    * The data that waits here is not bounded: the application checks `pending` and stops producing, or
+      resets the stream of a peer that never opens its window.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ _pack_head: Final = FRAME_HEAD.pack
 _DATA, _HEADERS, _RST_STREAM, _WINDOW_UPDATE, _CONTINUATION = 0x0, 0x1, 0x3, 0x8, 0x9
 _END_STREAM, _END_HEADERS = 0x1, 0x4
 
-# Larger frames would let one stream keep the connection to itself for long.
+# Larger frames would let one stream block the connection for long.
 SEND_FRAME_BYTES_MAX: Final = 65_536
-# Sent frames of this size count as work; smaller ones are what a peer gets that opens its window by
-# drops, which shall not earn it anything.
+# Sent frames of at least this size count as useful work.  A peer that opens its window by a few
+# bytes at a time gets smaller ones and earns nothing by them.
 _WORK_BYTES: Final = 1_024
-# The first byte of a header block that says: our HPACK table has size 0 (RFC 7541, section 6.3).
+# As the first byte of a header block: our HPACK table has size 0 (RFC 7541, section 6.3).
 _TABLE_RESIZED_TO_0: Final = b"\x20"
-# Streams that ended properly a moment ago: remembered to name a late frame's mistake.
+# Streams that ended properly, remembered to report the right error for late frames.
 _FINISHED_MAX: Final = 128
 
 
@@ -64,13 +65,13 @@ class Stream:
         self.id = id
         self.send_window = send_window
         self.receive_window = receive_window
-        # Consumed by the application and not yet given back to the peer.
+        # Consumed by the application, and not yet returned to the peer's window.
         self.credit = 0
         self.head_received = head_received
         self.receive_ended = receive_ended
-        # What is to come according to content-length.
+        # The bytes still to come according to content-length.
         self.length_left = length_left
-        # The application ended its side; `end_sent` once END_STREAM is in the queue of frames.
+        # Whether the application has ended its side; `end_sent`: END_STREAM is in the queue of frames.
         self.send_ended = False
         self.end_sent = False
         self.pending = 0
@@ -79,7 +80,7 @@ class Stream:
 
 
 class Outgoing:
-    """What is to be sent.  `Connection` adds the receiving half."""
+    """The queue of a connection.  `Connection` adds the receiving half."""
 
     __slots__ = (
         "_control_bytes", "_events", "_finished", "_is_over", "_limits", "_out", "_recently_reset",
@@ -90,7 +91,7 @@ class Outgoing:
     def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
         self._out: list[bytes | memoryview] = []
-        # Of those, answers to frames of the peer.
+        # The size of those that reply to frames of the peer.
         self._control_bytes = 0
         self._events: list[Event] = []
         self._streams: dict[int, Stream] = {}
@@ -99,11 +100,11 @@ class Outgoing:
         self._recently_reset: dict[int, None] = {}
         self._send_window = WINDOW_DEFAULT
         self._send_frame_max = FRAME_BYTES_DEFAULT
-        # Whether the next header block has to say that our HPACK table is empty; once is enough.
+        # Whether the next header block must announce that our HPACK table is empty; once is enough.
         self._resize_due = False
         self._resize_said = False
         self._is_over = False
-        # How much the application did for this peer: what budgets are refilled by.
+        # The useful work done for this peer, which refills the budgets.
         self._work = 0
         self.pending_total = 0
 
@@ -112,10 +113,10 @@ class Outgoing:
         return bool(self._out)
 
     def data_to_send(self) -> bytes:
-        """Takes everything queued.
+        """Removes and returns everything that is queued.
 
-        A shell whose transport is full does not call this, so that answers pile up here, where they are
-        bounded, and not there.
+        A caller whose transport is full does not call this, so that frames wait here, where replies to
+        the peer's frames are bounded.
         """
         out = self._out
         if not out:
@@ -142,7 +143,7 @@ class Outgoing:
         return True
 
     def send_data(self, stream_id: int, data: bytes, end_stream: bool = False) -> bool:
-        """Any size: what flow control holds back is kept and sent when the peer opens its window."""
+        """Data of any size: what flow control holds back is sent when the peer opens its window."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.send_ended:
             return False
@@ -163,7 +164,7 @@ class Outgoing:
         return True
 
     def send_request(self, stream_id: int, head: bytes, body: bytes) -> bool:
-        """A whole request on a new stream: in one piece if it fits into frames and windows."""
+        """A complete request on a new stream: in one piece if frames and windows allow it."""
         stream = self._open(stream_id)
         if stream is None:
             return False
@@ -179,7 +180,7 @@ class Outgoing:
             self.send_headers(stream_id, head)
             return self.send_data(stream_id, body, end_stream=True)
         self._work += 2  # as for the two parts
-        self._send_window -= size  # the stream's own is of no interest any more
+        self._send_window -= size  # the stream's own window no longer matters
         self._out += (
             _pack_head(len(head) << 8 | _HEADERS, _END_HEADERS, stream_id),
             head,
@@ -190,7 +191,7 @@ class Outgoing:
         return True
 
     def send_response(self, stream_id: int, head: bytes, body: bytes, trailers: bytes) -> bool:
-        """A whole answer: in one piece if it fits into frames and windows, else as parts."""
+        """A complete response: in one piece if frames and windows allow it, otherwise in parts."""
         stream = self._streams.get(stream_id)
         if stream is None or stream.send_ended:
             return False
@@ -204,10 +205,11 @@ class Outgoing:
         return True
 
     def response(self, stream_id: int, head: bytes, body: bytes, trailers: bytes) -> bytes | None:
-        """What `send_response` would send now, in one piece; None if it would not be one.
+        """The bytes that `send_response` would send now; None if they would not be one piece.
 
-        Nothing is sent, and nothing changes here: who has these bytes sent says so with
-        `response_sent`, and until it is clear whether they are, keeps the window for them by `reserve`.
+        Nothing is sent and no state changes.  A caller that sends these bytes itself calls
+        `response_sent`; until it knows whether they were sent, it holds the window for them by
+        `reserve`.
         """
         stream = self._streams.get(stream_id)
         if stream is None or stream.send_ended:
@@ -239,19 +241,19 @@ class Outgoing:
         ]
 
     def reserve(self, size: int) -> None:
-        """Keep so much of the connection's window from others; less than nothing gives it back."""
+        """Reserve `size` bytes of the connection's window; a negative size returns them."""
         self._send_window -= size
 
     def response_sent(self, stream_id: int, size: int) -> None:
-        """A `response` with a body of that size was sent."""
+        """A `response` with a body of this size was sent."""
         self._work += 1
-        self._send_window -= size  # the stream's own is of no interest any more
+        self._send_window -= size  # the stream's own window no longer matters
         stream = self._streams.get(stream_id)
-        if stream is not None:  # or it was reset meanwhile
+        if stream is not None:  # else it was reset in the meantime
             self._end_sent(stream)
 
     def reset(self, stream_id: int, code: int = ErrorCode.CANCEL) -> bool:
-        """Gives the stream up; what waits of it is dropped."""
+        """Reset the stream; its waiting data is dropped."""
         stream = self._streams.get(stream_id)
         if stream is None:
             return False
@@ -261,7 +263,7 @@ class Outgoing:
         return True
 
     def pending(self, stream_id: int) -> int:
-        """Bytes of this stream that wait for the peer's window; 0 is drained."""
+        """The bytes of this stream that wait for the peer's window."""
         stream = self._streams.get(stream_id)
         return stream.pending if stream is not None else 0
 
@@ -310,7 +312,7 @@ class Outgoing:
         self._out += (_pack_head(len(payload) << 8 | kind, flags, stream_id), payload)
 
     def _put_control(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
-        """A frame the peer made us send; its bytes count until they are taken."""
+        """A reply to a frame of the peer; its bytes count until they are taken."""
         self._put_frame(kind, flags, stream_id, payload)
         self._control_bytes += 9 + len(payload)
         if self._control_bytes > self._limits.control_bytes_max:
@@ -334,7 +336,7 @@ class Outgoing:
             self._send_waiting(announce=False)
 
     def _send_waiting(self, *, announce: bool) -> None:
-        """Sends what the windows allow now.  Streams take turns, so a large one starves nobody."""
+        """Send what the windows allow.  Streams take turns, so that none starves."""
         waiting = self._waiting
         while waiting and self._send_window > 0:
             for stream in list(waiting.values()):
@@ -371,7 +373,7 @@ class Outgoing:
     # ---- The beginning and the end of a stream
 
     def _open(self, stream_id: int) -> Stream | None:  # noqa: ARG002 - a client's connection reads it
-        """A stream we begin with headers; a server begins none."""
+        """Open a stream with headers; a server opens none."""
         return None
 
     def _end_sent(self, stream: Stream) -> None:
@@ -388,7 +390,7 @@ class Outgoing:
         recently[stream_id] = None
 
     def _forget(self, stream: Stream) -> None:
-        """Drops the stream with everything that waits."""
+        """Drop the stream and its waiting data."""
         del self._streams[stream.id]
         if stream.pending:
             self._waiting.pop(stream.id, None)

@@ -1,4 +1,4 @@
-"""Protocol buffers: the part of proto3 that etcd's interface is made of, as classes with fields."""
+"""Protocol buffers: the part of proto3 that etcd's API uses, as classes with fields."""
 
 from quoracy.wire.protobuf.fields import (
     BOOL,

@@ -1,15 +1,15 @@
-"""What a message class declares about its fields, and what can be read back from the declaration.
+"""Declarations of the fields of message classes, and their inspection.
 
     class PutRequest(Message, kw_only=True):
         key: Annotated[bytes, Field(1)] = b""
         lease: Annotated[int, Field(3, INT64)] = 0
 
-The annotation says what Python sees, `Field` what is on the wire.  The kind follows from the annotation
-except for integers, which have several encodings:
+The annotation is the Python type, `Field` describes the encoding.  The kind follows from the
+annotation, except for integers, which have several encodings:
 
     bytes, str, bool               BYTES, STRING, BOOL
     int                            INT32, INT64, UINT32 or UINT64: must be named
-    AnIntEnum | int                ENUM; numbers the enum does not know stay plain integers
+    AnIntEnum | int                ENUM; numbers that the enum lacks stay plain integers
     AMessage | None                MESSAGE; None is absent
     Sequence[any of the above]     repeated
     any | None with oneof="name"   a member of that oneof; at most one of them is not None
@@ -43,7 +43,7 @@ __all__ = [
 
 
 class Kind(Enum):
-    """How a value is written; the names are those of the proto language."""
+    """The encoding of a value; the names are those of the proto language."""
 
     INT32 = "int32"
     INT64 = "int64"
@@ -72,7 +72,7 @@ NUMBER_MAX: Final = (1 << 29) - 1
 
 
 class Field(msgspec.Struct, frozen=True):
-    """The wire's half of a field's declaration."""
+    """The encoding in a field's declaration."""
 
     number: int
     kind: Kind | None = None
@@ -80,10 +80,10 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class FieldSpec(msgspec.Struct, frozen=True):
-    """A field as declared; `message` and `enum` are there for those two kinds only.
+    """A field as declared; `message` and `enum` are set for these two kinds only.
 
-    `json_name` is the name of the canonical JSON mapping (`range_end` is `rangeEnd`).  The members of
-    `enum` have the names that the proto file gives them.
+    `json_name` is the name in the canonical JSON mapping (`range_end` is `rangeEnd`).  The members of
+    `enum` have the names of the proto file.
     """
 
     name: str
@@ -151,10 +151,10 @@ def _without_none(annotation: Any) -> Any:
     if get_origin(annotation) not in (Union, types.UnionType):
         return annotation
     kept = tuple(each for each in get_args(annotation) if each is not types.NoneType)
-    return Union[kept]  # noqa: UP007 - built from values, which `|` between them cannot spell
+    return Union[kept]  # noqa: UP007 - built from a tuple of types
 
 
 def _json_name(name: str) -> str:
-    """The rule of the JSON mapping: an underscore goes, and the letter after it is a capital."""
+    """The rule of the JSON mapping: underscores are removed and the letters after them capitalised."""
     first, *others = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in others)

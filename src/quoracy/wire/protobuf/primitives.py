@@ -1,13 +1,13 @@
-"""Varints, and what to do with the rest: the functions that generated encoders and decoders call.
+"""Varints and other primitives, called by the generated encoders and decoders.
 
-The generated code handles the common case itself (one byte) and calls these for everything else, so
-what is written here is the format's small print.  The references are the official encoding document
-(protobuf.dev, "Encoding") and, where it leaves a choice, what the official parsers do.
+The generated code handles the common case itself (a varint of one byte) and calls these functions
+for the rest.  The references are the official encoding document (protobuf.dev, "Encoding") and,
+where it leaves a choice, the behaviour of the official parsers.
 
 Invariants
     * Reading past the end of the data raises IndexError; the generated decoder turns it into a
-      `ProtocolError` that names the message.  A field that reaches past the end of its own message is
-      found there too: the position no longer meets the end.
+      `ProtocolError` that names the message.  The decoder also detects a field that reaches past
+      the end of its own message, because the position then misses that end.
     * A varint is read in at most ten steps, however many continuation bytes follow.
 """
 
@@ -23,10 +23,10 @@ DEPTH_MAX: Final = 100
 
 UINT64_MAX: Final = (1 << 64) - 1
 REMEMBERED_MAX: Final = 1024
-"""How many large numbers are remembered in both forms; the least recently used are forgotten."""
+"""The size of the caches of large numbers; the least recently used are dropped."""
 
-# Seven bits: the last group of a number, and one that others follow.  Tables of two groups in one step
-# save some 30 ns a number, of the 20 us a request takes, and take 1.8 MB.
+# Groups of seven bits: the last group of a number, and a group that others follow.  Tables of two
+# groups would save little time and take 1.8 MB.
 _LAST: Final = tuple(bytes((group,)) for group in range(128))
 _MORE: Final = tuple(bytes((group | 128,)) for group in range(128))
 
@@ -35,7 +35,7 @@ _MORE: Final = tuple(bytes((group | 128,)) for group in range(128))
 
 
 def varint(value: int) -> bytes:
-    """A value that is known to be from 0 to 2**64 - 1."""
+    """The varint of a value from 0 to 2**64 - 1, which is not checked."""
     if value < 1 << 7:
         return _LAST[value]
     if value < 1 << 14:
@@ -44,7 +44,7 @@ def varint(value: int) -> bytes:
 
 
 def int64(value: int) -> bytes:
-    """Revisions and leases: the former are new all the time, the latter large and come again."""
+    """An int64.  Revisions are always new; leases are large and come again, so they are cached."""
     return varint(value) if 0 <= value < 1 << 42 else _long_int64(value)
 
 
@@ -57,14 +57,14 @@ def _long_int64(value: int) -> bytes:
 
 @lru_cache(maxsize=REMEMBERED_MAX)
 def uint64(value: int) -> bytes:
-    """Identities of clusters and members: few."""
+    """A uint64: the ids of clusters and members, of which there are few."""
     if not 0 <= value <= UINT64_MAX:
         raise out_of_range(value, "uint64")
     return varint(value)
 
 
 def int32(value: int) -> bytes:
-    """Negative numbers take ten bytes, as if they were 64 bits wide: the format wants it so."""
+    """An int32.  Negative numbers take ten bytes, as 64-bit numbers do: the format requires it."""
     if not -1 << 31 <= value < 1 << 31:
         raise out_of_range(value, "int32")
     return varint(value & UINT64_MAX)
@@ -102,7 +102,7 @@ def nested_too_deep(message: str) -> InvalidRequest:
 
 
 def read_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The value, cut to 64 bits, and the position after it; the first byte says that more follow."""
+    """A value of several bytes, truncated to 64 bits, and the position after it."""
     first, second = data[pos], data[pos + 1]
     if second < 128:
         return first + (second << 7) - 0x80, pos + 2
@@ -118,7 +118,7 @@ def read_varint(data: bytes, pos: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=REMEMBERED_MAX)
 def _read_long(data: bytes) -> tuple[int, int]:
-    """The value of the varint at the beginning, and its size."""
+    """The value and the size of the varint that `data` starts with."""
     value = 0
     for index in range(10):
         byte = data[index]
@@ -129,7 +129,7 @@ def _read_long(data: bytes) -> tuple[int, int]:
 
 
 def read_size(data: bytes, pos: int) -> tuple[int, int]:
-    """The length of what follows, which takes five bytes at most."""
+    """A length, which takes at most five bytes, and the position after it."""
     size, after = read_varint(data, pos)
     if size >= 1 << 31 or after - pos > 5:
         raise ProtocolError("a field claims to be longer than 2 GiB.")
@@ -161,9 +161,9 @@ def read_tag(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def skip(data: bytes, pos: int, end: int, tag: int, depth: int) -> int:
-    """The position after a field nobody knows.
+    """The position after an unknown field.
 
-    Its bytes are not kept: nothing here passes messages on, so there is nobody to keep them for.
+    Its bytes are not kept, because messages are never forwarded.
     """
     groups: list[int] = []
     while True:

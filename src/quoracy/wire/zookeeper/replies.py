@@ -52,7 +52,10 @@ STAT_BYTES: Final = 68
 _int: Final = INT.pack
 _reply: Final = Struct(">iiqi").pack
 _event: Final = Struct(">iiqiiii").pack
-_stat: Final = Struct(">qqqqiiiqiiq").pack
+
+# The stat of a znode: czxid, mzxid, ctime, mtime, version, cversion, aversion, the owner of an
+# ephemeral, the length of the data, the number of children, pzxid.
+encode_stat: Final = Struct(">qqqqiiiqiiq").pack
 
 _NULL: Final = _int(-1)
 
@@ -77,34 +80,6 @@ def encode_connect_response(
     tail = b"" if read_only is None else b"\x01" if read_only else b"\x00"
     size = 20 + len(password) + len(tail)
     return _CONNECTED.pack(size, 0, timeout_ms, session_id, len(password)) + password + tail
-
-
-def encode_stat(
-    czxid: int,
-    mzxid: int,
-    ctime: int,
-    mtime: int,
-    version: int,
-    cversion: int,
-    aversion: int,
-    owner: int,
-    data_length: int,
-    num_children: int,
-    pzxid: int,
-) -> bytes:
-    return _stat(
-        czxid,
-        mzxid,
-        ctime,
-        mtime,
-        version,
-        cversion,
-        aversion,
-        owner,
-        data_length,
-        num_children,
-        pzxid,
-    )
 
 
 def data_body(data: bytes | None, stat: bytes) -> bytes:

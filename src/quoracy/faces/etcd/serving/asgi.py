@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from quoracy.faces.common.asgi import AsgiApp
-from quoracy.faces.common.exchange import Exchange, Headers, make_scope
+from quoracy.faces.common.asgi import AsgiApp, Exchange, Headers, make_scope
 from quoracy.faces.etcd.serving.calls import Call, CallHost, Status
 from quoracy.wire.grpc import StatusCode
 from quoracy.wire.http2 import ErrorCode, HeaderBlock, encode_headers

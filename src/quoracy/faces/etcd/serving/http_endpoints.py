@@ -27,8 +27,7 @@ import msgspec
 
 from quoracy.errors import QuoracyError, Unavailable
 from quoracy.faces.common.asgi import AsgiApp, Receive, Scope, Send, header_values, reply, reply_text
-from quoracy.faces.common.host_guard import HostGuard
-from quoracy.faces.common.origin_guard import OriginGuard
+from quoracy.faces.common.guards import HostGuard, OriginGuard
 from quoracy.faces.etcd.methods import Method
 from quoracy.faces.etcd.serving.call_counts import CallCounts
 from quoracy.faces.etcd.serving.json_gateway import PREFIXES, JsonGateway

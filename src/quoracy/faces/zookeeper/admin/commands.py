@@ -25,9 +25,8 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs
 
 from quoracy.faces.common.asgi import AsgiApp, Receive, Scope, Send, header_values, reply, reply_text
-from quoracy.faces.common.host_guard import HostGuard
+from quoracy.faces.common.guards import HostGuard, OriginGuard
 from quoracy.faces.common.http1 import Http1Connections
-from quoracy.faces.common.origin_guard import OriginGuard
 from quoracy.faces.zookeeper.admin.four_letter import NOT_SERVING
 from quoracy.faces.zookeeper.admin.report import (
     data_size,

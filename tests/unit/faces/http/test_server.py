@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from quoracy.errors import StoreClosed
-from quoracy.faces.common.host_guard import is_loopback
-from quoracy.faces.http.app import make_app
+from quoracy.faces.common.guards import is_loopback
+from quoracy.faces.http.server import make_app
 from quoracy.store.api import Store
 from quoracy.store.model import Alarm, Revision, StoreStatus
 from tests.support.cluster_store import open_cluster_store

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quoracy.faces.common.host_guard import HostGuard
+from quoracy.faces.common.guards import HostGuard
 
 
 @pytest.mark.parametrize(
