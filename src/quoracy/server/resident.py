@@ -1,4 +1,4 @@
-"""Memory that nothing needs at the moment is given back: see docs/decisions/0015.
+"""Memory that nothing needs at the moment is given back: see docs/decisions/0013.
 
 Most of what a process that has just started counts as resident is code that ran once; and most of what
 one counts that was busy and has nothing to do any more is code that runs when it is busy.

@@ -10,7 +10,7 @@ is needed any more, so the file keeps its length, once it is as long as that tak
 size to write (ext4: 105 to 135 us instead of 150 to 200).
 
 To commit with SQLite takes 23 us of the loop for one version and two pages of its log; a frame takes
-0.7 us and the bytes it has.  Decision 0013 has the figures.
+0.7 us and the bytes it has.  Decision 0012 has the figures.
 
 Invariants
     * Commits are acknowledged in the order of their frames.  Two frames may be on their way at once

@@ -8,7 +8,7 @@
 A commit of a running store goes to the commit log (`commit_log`), and from there into the tables, but
 not soon.  Most of what a busy store writes is gone when compaction has passed it, and the rest is
 known then: so rows are held back as long as the log has room, and of a stretch that is swept only what
-is left is written (decision 0019).  What a crash left in the log gets into the tables when the store is
+is left is written (decision 0012).  What a crash left in the log gets into the tables when the store is
 opened.
 
 Invariants

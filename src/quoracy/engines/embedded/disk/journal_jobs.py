@@ -13,7 +13,7 @@ one group waits for it the loop makes the next.
 
 To commit on the tables themselves was what everybody waited for: SQLite's own work (23 us of the loop
 for one version), a slice of cleaning that was under way, a checkpoint (up to 11 ms).  And a worker that
-has to do with commits fights with the loop for the interpreter lock (decisions 0012, 0013).
+has to do with commits fights with the loop for the interpreter lock (decision 0012).
 """
 
 from __future__ import annotations
