@@ -23,26 +23,26 @@ from bench.zookeeper_crowd import allow_many_files
 __all__ = ["Both", "measure", "section"]
 
 _NOTE = """\
-Three systems on this one machine and its disk: ZooKeeper 3.8 as an ensemble of three, etcd 3.5 as a
-cluster of three, and a cell, which is three more such etcds with a Quoracy node next to each. Requests
-are spread over all three nodes of whoever is asked; who has one client asks the leader's node in one
-round and another in the next. A ratio is the median of the ratios within each round. All are up all the
-time and take turns; what the idle ones take of a processor is in the last table. With every ZooKeeper
-port there is one more session that only pings, ten times a second: without it ZooKeeper 3.8.0 leaves a
-lonely client waiting now and then.
+Three systems on one machine and its disk: ZooKeeper 3.8 as an ensemble of three, etcd 3.5 as a
+cluster of three, and a cell, which is three more such etcds with a Quoracy node beside each. Requests
+are spread over all three nodes of a system; a single client uses the leader's node in one round and
+another node in the next. A ratio is the median of the ratios within each round. All systems run all
+the time and take turns; the processor time of the idle ones is in the last table. At every ZooKeeper
+port there is one additional session that only pings, ten times a second: without it ZooKeeper 3.8.0
+sometimes delays a single client.
 
-Through ZooKeeper's protocol: raw frames, "16 x 4" being 16 connections with 4 requests in flight each,
-on nodes of 100 bytes; every connection has its own node, but sequential nodes are all below one parent;
-ephemeral nodes are created and deleted in turn, and each of both counts. Through etcd's: an h2load for
-each node, every client with one call at a time, a key of 20 bytes and a value of 256. Locks are
+Through ZooKeeper's protocol: raw frames; "16 x 4" is 16 connections with 4 requests in flight each, on
+nodes of 100 bytes. Every connection has its own node, but sequential nodes are all below one parent;
+ephemeral nodes are created and deleted alternately, and both count. Through etcd's protocol: an h2load
+for each node, every client with one call at a time, a key of 20 bytes and a value of 256. Locks are
 kazoo's, in threads of one process, and Lock and Unlock of etcd's lock service, counted by the cycle.
-Fan-out is from sending a write to one node to the last watcher having its event, of all that are spread
-over the three. Watchers of ZooKeeper's are a connection each and set their watch again for every write;
-those of etcd's share ten connections.
+Fan-out is the time from sending a write to one node until the last watcher, of all that are spread over
+the three nodes, has its event. ZooKeeper's watchers have a connection each and set their watch again
+for every write; etcd's share ten connections.
 
-Processor time is that of all processes of a system for one operation: three for ZooKeeper, three for
-etcd, six for the cell. Clients and servers share the processors, so rates also say what else had to be
-done there; on machines of their own only the processor time carries over."""
+Processor time is that of all processes of a system per operation: three for ZooKeeper, three for etcd,
+six for the cell. Clients and servers share the processors, so rates also depend on the other load;
+only the processor time carries over to separate machines."""
 
 _OURS = "Quoracy"
 _BUSY = 0.3  # of a processor, by all systems together: somebody still works on what was asked before

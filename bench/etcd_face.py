@@ -21,10 +21,10 @@ __all__ = ["measure"]
 _NOTE = """\
 h2load with fixed bodies (a key of 20 bytes, a value of 256), every client with one connection and one
 call at a time; both servers on the same disk and with durable writes, taking turns. Latencies are those
-of the clients. Fan-out: from sending one put to the last of 1,000 watchers having its event, the
-watchers spread over 10 connections of one client. Memory is that of the process, when it has had
-nothing to do for some seconds after its start (a server of ours has given back by then what it does not
-use), and after all of this."""
+of the clients. Fan-out: from sending one put until the last of 1,000 watchers has its event, with the
+watchers spread over 10 connections of one client. Memory is that of the process, when it was idle for
+some seconds after its start (our server has then released what it does not need), and after all of
+this."""
 
 # 1,000 clients that want 15,000 writes a second together: more than etcd does here.
 _CHECK_LOAD = "xl"

@@ -21,8 +21,8 @@ _QUIET, _BUSY = "nothing else going on", "compaction going on"
 
 _NOTE = """\
 16 writers put new keys into a durable store whose history holds nine old versions of each key. Then
-all history is compacted while they go on: memory is freed, rows are deleted in slices, space is given
-back."""
+all history is compacted while they continue: memory is freed, rows are deleted in slices, space is
+returned."""
 
 
 def measure(settings: Settings) -> Section:

@@ -22,9 +22,9 @@ __all__ = ["measure"]
 _TTL_S = 30.0
 
 _NOTE = """\
-In memory; keep-alives do not go to disk in either engine. A tick asks which leases are due, ten times
-a second. The last line is the worst case: leases granted all at once and kept alive since, at the
-moment when their first deadline would have come."""
+In memory; keep-alives do not go to disk in either engine. A tick finds the leases that are due, ten
+times a second. The last line is the worst case: leases that were granted all at once and kept alive
+since, at the time of their first deadline."""
 
 
 def measure(settings: Settings) -> Section:

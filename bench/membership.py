@@ -38,16 +38,15 @@ _PLANS_QUICK = (
 _LOSSES = (0.0, 0.01, 0.05, 0.20)
 
 _NOTE = """\
-Simulated clusters that begin converged, on a network with 0.3 to 1.5 ms one way, with the default
-settings (a probe each second). Packets and bytes are what one member sends; the envelope of the
-runtime and headers of the network are not in it. Times are in probe intervals. A member counts as
-probed in so many whole intervals, the last one counted in full, as the SWIM paper counts; crashes
-are those of a machine, of which nothing comes back. FP is a live member that is well being declared
-dead at some member, FP- the same at members that are well themselves: a rumour that reaches everyone
-counts once for each. SWIM is this implementation without Lifeguard; "ours" is Lifeguard and that a
-member which was stopped does not hold it against others. What is meant by each word, and what the
-papers measured, is in [membership-figures](membership-figures.md), with what the tables of gossip,
-phi accrual and agents say."""
+Simulated clusters that start converged, on a network with 0.3 to 1.5 ms one way, with the default
+settings (a probe each second). Packets and bytes are those that one member sends, without the envelope
+of the runtime and network headers. Times are in probe intervals. The time until a member is probed
+counts whole intervals, including the last one, as in the SWIM paper. In a crash the machine fails, so
+nothing comes back. FP (false positive) is a healthy, live member that is declared dead at some member;
+FP- counts only those at healthy members. A rumour that reaches all members counts once for each. SWIM
+is this implementation without Lifeguard; "ours" is Lifeguard, and in addition a member that was paused
+does not suspect others for it. [membership-figures](membership-figures.md) explains each term, what the
+papers measured, and the tables of gossip, phi accrual and agents."""
 
 
 def _cases(*, quick: bool) -> list[Case]:

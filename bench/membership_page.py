@@ -71,9 +71,9 @@ that while few confirm it. With Lifeguard's confirmations it is close to the lea
 _ALARMS = """\
 ## False alarms
 
-A false positive is a member being told that another is dead which is well. FP counts them at all
-members, FP- at members that are well themselves; one rumour that reaches a hundred members counts a
-hundred times. *SWIM* is this implementation without Lifeguard: a fixed suspicion of 4 * log10(n)
+A false positive is a healthy member that another member believes to be dead. FP counts them at all
+members, FP- only at healthy members; one rumour that reaches a hundred members counts a hundred
+times. *SWIM* is this implementation without Lifeguard: a fixed suspicion of 4 * log10(n)
 intervals, no nacks, no local health, no buddy. *Lifeguard* is all of it. *Ours* adds `minds_pauses`,
 which is not in the paper: a member whose timers ran late gives everyone the time it was away.
 

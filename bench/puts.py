@@ -20,10 +20,10 @@ _SQLITE = "SQLite"
 _QUORACY = "Quoracy"
 
 _NOTE = """\
-Every writer puts a new 24-byte key with a 100-byte value and waits until that is on disk. The raw loops
-write the same number of rows at a time: a file of 150-byte rows with one fdatasync for each batch, and
-an SQLite table with one transaction for each batch and the journal's settings (WAL, synchronous=FULL).
-Quoracy and SQLite are warm: they have filled their write-ahead log once, so that it is written over."""
+Every writer puts a new 24-byte key with a 100-byte value and waits until it is on disk. The raw loops
+write the same number of rows at a time: a file of 150-byte rows with one fdatasync per batch, and an
+SQLite table with one transaction per batch and the journal's settings (WAL, synchronous=FULL). Quoracy
+and SQLite are warm: their write-ahead log has been filled once, so it is overwritten."""
 
 
 def measure(settings: Settings) -> Section:

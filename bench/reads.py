@@ -21,9 +21,9 @@ from quoracy.store.model import Compare, KeyRange, Put, Txn
 __all__ = ["measure"]
 
 _NOTE = """\
-One task reads from a store in memory, at random places, per second of processor time; keys are 24
-bytes, values 100. A transaction compares a version and puts the key; these and puts come from 16 tasks.
-The last column says what an operation costs with the most keys, in multiples of what it costs with the
+One task reads from a store in memory, at random places; rates are per second of processor time. Keys
+have 24 bytes, values 100. A transaction compares a version and puts the key; transactions and puts come
+from 16 tasks. The last column is the cost of an operation with the most keys, relative to that with the
 fewest: 1 is no growth."""
 
 

@@ -35,19 +35,19 @@ _ANSWER_S_MAX = 120.0
 _STOP_S_MAX = 10.0
 
 _NOTE = """\
-Each library's own lock, entered and left with its `with`, on servers that sync every write to the
-same disk before they answer (Redis: appendonly, appendfsync always). A cycle is one client that
-takes a free lock and gives it back. For hand-offs {waiters} clients wait, each with a connection
-and a session of its own, spread over {processes} processes (what is in process has them all in
-one). Whoever gets the lock holds it for 5 ms, so that everything a release causes is over before
-the next one; what counts is the time from the beginning of its release until the next one is inside
-its block. The longer a lock is held, the longer that takes, with any library: processors and disk
-fall asleep meanwhile, and on some file systems, this one too, a file that was not written to for
-some milliseconds takes one more write to sync. So there is a table of hand-offs by how long it was
-held, too. redis-py has no queue: its waiters ask ten times a second, and which of them finds the
-lock free is chance; so it is with tooz on Redis and, with pauses up to a second, on etcd. aetcd's
-waiters all wake and try at each release, and each try grants a lease. Rates and ratios are those of
-rounds in which all take turns; of redis-py's two the faster is compared with. {absent}"""
+Each library's own lock, entered and left by a `with` block, on servers that sync every write to the
+same disk before they answer (Redis: appendonly, appendfsync always). In a cycle, one client
+acquires a free lock and releases it. For hand-offs {waiters} clients wait, each with a connection and
+a session of its own, spread over {processes} processes (one for a store in process). Each holder
+holds the lock for 5 ms, so that all effects of one release are over before the next one. A hand-off
+is the time from the start of a release until the next client is inside its block. It grows with the
+time for which a lock is held, with any library: processors and disk go to sleep in the meantime, and
+on some file systems, including this one, a file that was not written to for some milliseconds needs
+another write to sync. So another table shows hand-offs by that time. redis-py has no queue: its
+waiters ask ten times a second, and it is random which of them finds the lock free; the same holds for
+tooz on Redis and, with pauses of up to a second, on etcd. aetcd's waiters all wake and try at each
+release, and each try grants a lease. Rates and ratios are those of rounds in which all libraries take
+turns; the faster of redis-py's two clients is compared. {absent}"""
 
 
 @dataclass(frozen=True, slots=True)

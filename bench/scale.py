@@ -16,7 +16,7 @@ __all__ = ["child", "measure"]
 
 _NOTE = """\
 Every key (24 bytes, value 100 bytes) was put in a revision of its own. The store is opened in a fresh
-process; memory is what that process holds then, less what it held after its imports."""
+process; memory is what that process then holds, minus what it held after its imports."""
 
 
 def measure(settings: Settings) -> Section:

@@ -18,7 +18,7 @@ __all__ = ["measure"]
 _NOTE = """\
 In memory, per second of processor time. Fan-out: 16 tasks put one key until every watcher of it has
 received every event; an event that reaches 1,000 watchers counts 1,000 times. Bystanders: 16 tasks put
-new keys while watchers look at others; 1 is no difference to a store without watchers."""
+new keys while watchers watch others; 1 means no difference from a store without watchers."""
 
 
 def measure(settings: Settings) -> Section:

@@ -20,23 +20,23 @@ from bench.zookeeper_operations import OPERATIONS, Operation
 __all__ = ["measure"]
 
 _NOTE = """\
-Raw frames from one process that does little else than send them; "16 x 4" is 16 connections with 4
-requests in flight each, where a reply makes room for the next request. Nodes hold 100 bytes unless it
-says otherwise; every connection has its own, but sequential nodes are all below one parent. Ephemeral
-nodes are created and deleted in turn, and each of both counts. Both servers write durably to the same
-disk, ZooKeeper with the settings and Java options of Debian's package (no administration server, any
-number of connections), and take turns after a warm-up, whose rates by the second are shown: a Java
-program is slow until it has compiled itself.
+Raw frames from one process that does little but send them; "16 x 4" is 16 connections with 4 requests
+in flight each, where each reply makes room for the next request. Nodes hold 100 bytes unless noted;
+every connection has its own node, but sequential nodes are all below one parent. Ephemeral nodes are
+created and deleted alternately, and both count. Both servers write durably to the same disk, ZooKeeper
+with the settings and Java options of Debian's package (no administration server, any number of
+connections), and take turns after a warm-up, whose rates per second are shown: a Java program is slow
+until its code is compiled.
 
-Clients and server share the processors. So there is, next to the rate, what the server's process needed
-of them; busy is the server, the load generator, and all of the machine, 1.00 being one processor. The
-limit is the generator if it was busy all the time, the machine if all processors were, the server if it
-kept one busy or more, else waiting, as for the disk.
+Clients and server share the processors. Beside the rate there is therefore the processor time of the
+server's process. "Busy" is the server, the load generator, and the whole machine, where 1.00 is one
+processor. The limit is the generator if it was always busy, the machine if all processors were, the
+server if it kept at least one busy, and otherwise waiting, for example for the disk.
 
-Fan-out is from sending a setData to the last of the watchers, each a connection, having its event.
-Sessions are opened 32 at a time. Locks are kazoo's, in threads of one process. Memory is that of the
-process: with its first session, when it has had nothing to do for some seconds after that (ours has
-given back by then what it does not use), and after all of this."""
+Fan-out is the time from sending a setData until the last of the watchers, a connection each, has its
+event. Sessions are opened 32 at a time. Locks are kazoo's, in threads of one process. Memory is that of
+the process: with its first session, after it was idle for some seconds (ours has then released what it
+does not use), and after all of this."""
 
 _PEER, _OURS = "ZooKeeper", "Quoracy"
 

@@ -28,7 +28,7 @@ NOT_WANTED = {
     r"[.;:*] who (asks|came|cannot|comes|has|holds|keeps|needs|reads|wants|writes)\b[^?.;]*[.;]": (
         "'a caller that asks', not 'who asks'"
     ),
-    r"\b(am|are|be|been|being|is|was|were) told\b": "'is notified', 'learns', 'receives'",
+    r"\b(am|are|be|been|being|is|was|were) told\b(?! to\b)": "'is notified', 'learns', 'receives'",
     r"\b(tells?|told|telling) of\b": "'reports'",
     r"\bso (many|much)\b": "a number, 'this many', 'that much'",
     r"\bany more, many\b": "write two sentences",

@@ -1,10 +1,10 @@
-"""The only reader of time: everything else is handed a Clock, or the reading itself.
+"""Clocks, the only readers of time: everything else receives a Clock, or a reading of one.
 
 Invariants
-    * `now()` is monotonic: it has nothing to do with the wall clock, which may jump.  Whatever measures
-      how long something takes uses it.
-    * `wall()` may jump either way.  It is for what has to outlive the process, and nothing else.
-    * ManualClock moves only when a test moves it, so a test owns every expiry and every age.
+    * `now()` is monotonic and independent of the wall clock, which may jump.  Durations are measured
+      with it.
+    * `wall()` may jump in either direction.  It is only for times that must outlive the process.
+    * ManualClock moves only when a test moves it, so a test controls every expiry and every age.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ __all__ = ["BootClock", "Clock", "ManualClock", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
-    """Something that will be called, unless it is cancelled before."""
+    """A call in the future, which can be cancelled."""
 
     def cancel(self) -> object: ...
 
 
 class Clock(Protocol):
-    """A monotonic reading in seconds, a sleep that follows it, and what the clock on the wall shows."""
+    """A monotonic time in seconds, a sleep that follows it, and the wall clock."""
 
     def now(self) -> float: ...
 
     def wall(self) -> float:
-        """Seconds since 1970, as far as this machine knows."""
+        """Seconds since 1970, according to this machine."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -44,7 +44,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
-    # Not by way of functions of ours: a busy server reads both for every request.
+    # Without wrapper functions: a busy server reads both for every request.
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
@@ -56,11 +56,11 @@ class SystemClock:
 
 
 class BootClock(SystemClock):
-    """A `SystemClock` that goes on while the machine is suspended, where the system offers that.
+    """A `SystemClock` that continues while the machine is suspended, if the system supports it.
 
-    For whoever holds something that another machine's clock takes away: the monotonic clock of Linux
-    stands still while a laptop sleeps, and the server's does not.  A sleep or a timer that is due wakes
-    late after that; who asks `now()` learns the truth at once.
+    It is for holders of something that expires by another machine's clock: the monotonic clock of Linux
+    stands still while a laptop is suspended, and the server's clock does not.  Sleeps and timers that
+    became due in that time fire late, but `now()` is right at once.
     """
 
     @staticmethod
@@ -68,7 +68,7 @@ class BootClock(SystemClock):
         return time.clock_gettime(_BOOT_TIME)
 
 
-# macOS has no such name; its monotonic clock is what there is.
+# macOS has no such clock; its monotonic clock is used instead.
 _BOOT_TIME: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
 

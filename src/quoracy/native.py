@@ -1,8 +1,8 @@
-"""What a compiled class can be told, where mypyc knows of it and where there is no mypyc.
+"""The `mypyc_attr` decorator for compiled classes, which has no effect without mypyc.
 
-`@mypyc_attr(acyclic=True)`: what its instances refer to never leads back to them.  Then they are no
-business of Python's garbage collector, and take 16 bytes less.  Whoever writes that vouches for it: a
-cycle of such instances is never freed.
+`@mypyc_attr(acyclic=True)` declares that instances of a class are never part of a reference cycle.
+Python's garbage collector then does not track them, and they take 16 bytes less.  The declaration must
+be true: a cycle of such instances is never freed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr
 else:
-    # mypyc finds the name when it compiles; nobody needs the package in order to run the source.
+    # mypyc finds the name when it compiles; the source runs without the package.
     def mypyc_attr(**_):
         return lambda cls: cls
 

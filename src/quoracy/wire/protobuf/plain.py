@@ -1,7 +1,7 @@
-"""For who reads the commonest messages straight from their bytes, and leaves all others to the codec.
+"""Helpers for readers of the most common messages, which read them straight from their bytes.
 
-Such a reader knows one form of one message, and raises `NotPlain` for any other, right or wrong: then
-the message is decoded in full, which finds the words for what is wrong with it.
+Such a reader knows one form of one message, and raises `NotPlain` for any other, valid or not.  The
+message is then decoded in full, which reports errors properly.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ __all__ = ["NotPlain", "plain_varint"]
 
 
 class NotPlain(Exception):
-    """Not of the form that is read here."""
+    """The message does not have the form that the reader knows."""
 
 
 def plain_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The number at a position, and the position behind it.  IndexError where the data ends."""
+    """The number at a position, and the position after it.  Raises IndexError if the data ends."""
     byte = data[pos]
     if byte < 0x80:
         return byte, pos + 1
