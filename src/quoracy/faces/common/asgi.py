@@ -106,19 +106,9 @@ class Exchange:
     """Runs an application on one request, in a task of its own."""
 
     __slots__ = (
-        "_answered",
-        "_arrived",
-        "_body",
-        "_gone",
-        "_loop",
-        "_read_out",
-        "_received_all",
-        "_started",
-        "_task",
-        "_turn",
-        "_what",
-        "_wire",
-    )
+        "_answered", "_arrived", "_body", "_gone", "_loop", "_read_out", "_received_all", "_started",
+        "_task", "_turn", "_what", "_wire",
+    )  # fmt: skip
 
     def __init__(self, wire: Wire, app: AsgiApp, scope: Scope, loop: asyncio.AbstractEventLoop) -> None:
         self._wire, self._loop = wire, loop

@@ -108,7 +108,6 @@ __all__ = [
     "Unknown",
     "WhoAmI",
     "decode_connect",
-    "decode_header",
     "decode_request",
 ]
 
@@ -217,18 +216,10 @@ _DELETE: Final = int(Op.DELETE)
 _SET_DATA: Final = int(Op.SET_DATA)
 _CHECK: Final = int(Op.CHECK)
 
-_HEADER: Final = Struct(">ii")
 _CONNECT: Final = Struct(">iqiqi")
 _MULTI_HEADER: Final = Struct(">i?i")
 _int: Final = INT.unpack_from
 _long: Final = LONG.unpack_from
-
-
-def decode_header(frame: bytes) -> tuple[int, int]:
-    """The xid and the operation of a request, the first 8 bytes of its frame."""
-    if len(frame) < 8:
-        raise JuteError(f"a request of {len(frame)} bytes has no header; it takes 8")
-    return _HEADER.unpack_from(frame)
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:

@@ -37,7 +37,6 @@ from quoracy.wire.zookeeper.requests import (
     Unknown,
     WhoAmI,
     decode_connect,
-    decode_header,
     decode_request,
 )
 
@@ -341,14 +340,6 @@ def test_mode_with_ttl_but_no_ttl_is_refused_in_a_multi_only(kind: Op, flags: in
     with pytest.raises(JuteError, match="TTL"):
         decode(Op.MULTI, multi_header(kind) + create + END)
     assert decode(kind, create) == Create(kind, b"/a", b"", EVERYONE, flags)
-
-
-def test_header_is_eight_bytes() -> None:
-    assert decode_header(i32(-2) + i32(11)) == (-2, 11)
-    assert decode_header(i32(5) + i32(4) + PATH) == (5, 4)
-    for size in range(8):
-        with pytest.raises(JuteError, match="header"):
-            decode_header(bytes(size))
 
 
 CONNECT = i32(0) + i64(7) + i32(10_000) + i64(-2)
