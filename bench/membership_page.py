@@ -15,11 +15,11 @@ __all__ = ["text_of", "write"]
 _HEAD = """\
 # Membership: figures
 
-What is measured on this page is printed by `make bench ARGS="--only membership"` and written by it with
-`--document`, but for what is said to be run by itself. Clusters are simulated with the very code that
-real members run, and seeded: the figures are the same on every machine, but for processor times and
-the section on real agents. The page says what was counted, how it compares with what the SWIM and
-Lifeguard papers report, and where a goal is missed.
+`make bench ARGS="--only membership"` measures the figures on this page and writes them with
+`--document`, except for those that are said to be run separately. Clusters are simulated with the code
+that real members run, from a seed: the figures are the same on every machine, except for processor
+times and the section on real agents. The page says what was counted, how it compares with the SWIM and
+Lifeguard papers, and where a goal is missed.
 
 ![What a member sends, first notice, until all know, false positives](benchmarks/membership.png)
 """
@@ -27,46 +27,47 @@ Lifeguard papers report, and where a goal is missed.
 _LOAD = """\
 ## What a member sends
 
-A member sends a ping each second and answers the one ping that, on average, it gets: two packets,
-whatever the size of the cluster. That is the load of a cluster in which nothing happens. A comparison
-of whole tables goes over a stream, rarer in larger clusters, and costs eleven bytes if both are equal.
-Names and addresses have six characters here; each packet gets 6 bytes around it from the runtime, or
-40 with a key.
+A member sends a ping each second and answers one ping per second on average: two packets, in a cluster
+of any size. That is the load of an idle cluster. Comparisons of whole tables go over streams; they are
+rarer in larger clusters, and cost eleven bytes if both tables are equal. Names and addresses have six
+characters here. The runtime adds 6 bytes to each packet, or 40 with a key.
 
-A crash is news. *For a crash* is what each member sends more because of it, from the crash to the end
-of the talk about it; crashes come one after the other, each when the last is over. Each member passes
-each piece on 4 * ceil(log10(n + 1)) times, which is 8, 12, 16 and 16 for these sizes, and a crash is
-up to four pieces: a suspicion, two confirmations, a death. So this part grows with log n, as it must.
+A crash is news. *For a crash* is what each member additionally sends because of it, from the crash
+until the last news about it; each crash follows when the previous one is over. Each member passes
+each piece of news on 4 * ceil(log10(n + 1)) times, which is 8, 12, 16 and 16 for these sizes, and a
+crash causes up to four pieces: a suspicion, two confirmations, a death. So this part grows with log
+n, as it must.
 
-The SWIM paper ([Das, Gupta and Motivala, 2002](http://www.cs.cornell.edu/~asdas/research/dsn02-SWIM.pdf),
-section 5) measured a prototype on a cluster of PCs, with a period of 2 s, one helper, and news on at
-most 3 * ceil(log(n + 1)) messages of each member. What it claims is that neither the expected load of
-a member nor the expected time to the first detection depends on the size; the first columns here and
-of the next table show the same up to 8,192. Its plots are not repeated here."""
+The SWIM paper ([Das, Gupta and Motivala,
+2002](http://www.cs.cornell.edu/~asdas/research/dsn02-SWIM.pdf), section 5) measured a prototype on a
+cluster of PCs, with a period of 2 s, one helper, and news on at most 3 * ceil(log(n + 1)) messages of
+each member. What it claims is that neither the expected load of a member nor the expected time to the
+first detection depends on the size; the first columns here and of the next table show the same up to
+8,192. Its plots are not repeated here."""
 
 _CRASHES = """\
 ## How soon a crash is noticed
 
-*Probed in* counts the intervals from the crash to the first probe of the member that crashed, the last
-one in full. The SWIM paper expects e/(e-1) = 1.58 of them: in each interval every other member picks
-it with a chance of 1/(n - 1), so nobody picks it with a chance of about 1/e. We count it twice: in a
-calm cluster, for any moment at which a member might have crashed (thousands of moments), and for real
-crashes. Of those we have only a few in large clusters, too few for this column, and the other times
-of those rows are averages of few as well. *First probe* is the same as a time; one interval is to be
-expected.
+*Probed in* counts the intervals from the crash to the first probe of the crashed member, including
+the last one in full. The SWIM paper expects e/(e-1) = 1.58 of them: in each interval every other
+member picks it with a probability of 1/(n - 1), so the probability that none picks it is about 1/e.
+We count it in two ways: in an idle cluster, for any moment at which a member might have crashed
+(thousands of moments), and for real crashes. Large clusters have too few of those for this column,
+and the other times in their rows are also averages of few. *First probe* is the same as a time; one
+interval is expected.
 
-*First suspicion* is one interval later: a probe lasts that long when nothing comes back, from helpers
-or over a stream. When only the process died, its machine refuses the stream; then a probe that helpers
-could not get through for either ends at once, after about 0.6 of an interval.
+*First suspicion* is one interval later: a probe takes that long if nothing comes back, from helpers
+or over a stream. If only the process died, its machine refuses the stream; then a probe ends at once,
+after about 0.6 of an interval, if the helpers got no answer either.
 
-*To all* is from the first member that knows to the last, when nothing else is talked about: a member
-with no other news passes a piece on at once, one that is talking already with its next packet, up to
-0.2 s later. It grows by about the same amount whenever the size grows eightfold: linear in log n. With
-many crashes half a second apart it takes longer and the line bends up: in such a run it was 0.78 at
-1,024 members and 1.03 at 8,192, 1.67 times as much for a doubling as between 16 and 128.
+*To all* is the time from the first member that knows to the last, without other news: a member with no
+other news passes a piece on at once, one that is already sending with its next packet, up to 0.2 s
+later. It grows by about the same amount whenever the size grows eightfold: linear in log n. With many
+crashes half a second apart it takes longer and the line bends up: in such a run it was 0.78 at 1,024
+members and 1.03 at 8,192, 1.67 times as much for a doubling as between 16 and 128.
 
-*First death* is when the suspect's time is over: at least 4 * log10(n) intervals, and up to six times
-that while few confirm it. With Lifeguard's confirmations it is close to the least."""
+*First death* is the end of the suspicion: at least 4 * log10(n) intervals, and up to six times that
+while few members confirm it. With Lifeguard's confirmations it is close to the minimum."""
 
 _ALARMS = """\
 ## False alarms
@@ -74,13 +75,13 @@ _ALARMS = """\
 A false positive is a healthy member that another member believes to be dead. FP counts them at all
 members, FP- only at healthy members; one rumour that reaches a hundred members counts a hundred
 times. *SWIM* is this implementation without Lifeguard: a fixed suspicion of 4 * log10(n)
-intervals, no nacks, no local health, no buddy. *Lifeguard* is all of it. *Ours* adds `minds_pauses`,
-which is not in the paper: a member whose timers ran late gives everyone the time it was away.
+intervals, no nacks, no local health, no buddy. *Lifeguard* is all of that. *Ours* adds `minds_pauses`,
+which is not in the paper: a member whose timers ran late extends all deadlines by the delay.
 
-**Loss** alone seldom kills anyone, even without Lifeguard: a suspect learns of the suspicion within a
-second, and its answer spreads as fast. Up to 5 %, helpers and the stream probe leave nobody suspected
-at all. Without the stream probe (*datagrams only*) there are several times as many suspicions. At 20 %
-the deaths of SWIM are few, but they are there, and Lifeguard's longer suspicion takes them away.
+**Loss** alone rarely causes a false death, even without Lifeguard: a suspect learns of the suspicion
+within a second, and its refutation spreads as fast. Up to 5 %, helpers and the stream probe prevent all
+suspicions. Without the stream probe (*datagrams only*) there are several times as many suspicions. At
+20 %, SWIM has a few false deaths, which Lifeguard's longer suspicion avoids.
 
 **Of 8,192 members**, 20 % loss and slow ones have a table of their own. With such loss a hundred are
 suspected each second, and everyone hears of each and of its answer, which is n * n events: too long
@@ -121,8 +122,9 @@ _ALONE = Table(
 _LIFEGUARD = """\
 ## Next to the Lifeguard paper
 
-The paper ([Dadgar, Phillips and Currey](https://arxiv.org/abs/1707.00788v2)) counts the same two things
-at Consul agents, some of which are made to process messages slowly. Its table of false positives, as a
+The paper ([Dadgar, Phillips and Currey](https://arxiv.org/abs/1707.00788v2)) counts the same two
+things at Consul agents, some of which are made to process messages slowly. Its table of false
+positives, as a
 [review](https://github.com/ThuyenPV/ThuyenPV.github.io/blob/ca198f77c95e3247348618cbba4e048c2dbd15c8/assets/img/2020-07-28/benchmark.png)
 shows it:"""
 
@@ -138,15 +140,15 @@ _LIFEGUARD_TABLE = Table(
 )
 
 _LIFEGUARD_MEANS = """\
-So Lifeguard leaves one false positive of 65, and one of 53 at members that are well. By
-[the same review](https://github.com/ThuyenPV/ThuyenPV.github.io/blob/ca198f77c95e3247348618cbba4e048c2dbd15c8/assets/img/2020-07-28/message_load_benchmark.png),
-it sends 110.59 % of SWIM's messages and 97.97 % of its bytes. The
-[first version](https://arxiv.org/abs/1707.00788v1) speaks of a modest increase of detection time; by
-other settings, of a median detection time 45 % shorter with 3 times fewer false positives at healthy
+So Lifeguard leaves one false positive in 65, and one in 53 at healthy members. According to [the same
+review](https://github.com/ThuyenPV/ThuyenPV.github.io/blob/ca198f77c95e3247348618cbba4e048c2dbd15c8/assets/img/2020-07-28/message_load_benchmark.png),
+it sends 110.59 % of SWIM's messages and 97.97 % of its bytes. The [first
+version](https://arxiv.org/abs/1707.00788v1) speaks of a modest increase of detection time; by other
+settings, of a median detection time 45 % shorter with 3 times fewer false positives at healthy
 members. Here the four rows with blocked members that were run with all three variants have 8,485
-false positives with SWIM, 7,566 of them at members that are well, and none with Lifeguard. Our members
-are simulated, with delays of our choice, so the counts cannot be compared, only the direction and the
-order of magnitude. Our goal was 20 times fewer."""
+false positives with SWIM, 7,566 of them at members that are well, and none with Lifeguard. Our
+members are simulated, with delays of our choice, so the counts cannot be compared, only the direction
+and the order of magnitude. Our goal was 20 times fewer."""
 
 
 def write(parts: Sequence[Section], machine: Mapping[str, str], docs: Path) -> list[Path]:
