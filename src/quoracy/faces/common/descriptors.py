@@ -1,4 +1,4 @@
-"""Duplicates of a connection's socket, for threads that send replies (`store.completion`)."""
+"""Duplicates of a connection's descriptor, for threads that send replies (`store.completion`)."""
 
 from __future__ import annotations
 
