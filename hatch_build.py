@@ -1,16 +1,16 @@
-"""The hot modules as C extensions, made by mypyc: the same source, less processor time.
+"""Compiles the hot modules to C extensions with mypyc: the same source, less processor time.
 
-`python hatch_build.py` compiles in place, what changed since the last time (`make compile`).  A module
-that was compiled lies next to its source and is imported instead of it.  Nothing depends on that:
-without a C compiler Quoracy runs from its source, and `QUORACY_PURE=1` makes it do so anyway.
+`python hatch_build.py` compiles in place what changed since the last time (`make compile`).  An
+extension lies next to its source and is imported instead of it.  Nothing depends on that: without a C
+compiler Quoracy runs from its source, and `QUORACY_PURE=1` makes it do so anyway.
 
-It is also hatchling's hook: a wheel built with HATCH_BUILD_HOOKS_ENABLE=1 carries the extensions, and
-is for one version of Python and one kind of machine.  Without it the wheel is for all of them.
+It is also a hook of hatchling: a wheel built with HATCH_BUILD_HOOKS_ENABLE=1 has the extensions, and is
+for one version of Python and one kind of machine.  Without the hook a wheel is for all of them.
 
-Which modules: [tool.quoracy.compiled] in pyproject.toml; `c_modules` are written in C.  Compiled
-together the others know each other's classes, so one that changes makes others change too; mypyc finds
-out which.  Modules with coroutines are left to the interpreter: cancelled ones, compiled by mypyc 2.4,
-raised in the wrong task.
+[tool.quoracy.compiled] in pyproject.toml names the modules; its `c_modules` are written in C.  Modules
+that are compiled together know each other's classes, so a change of one may change others; mypyc finds
+out which. Modules with coroutines are not compiled: cancelled ones, compiled by mypyc 2.4, raised in
+the wrong task.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 _ROOT = Path(__file__).parent
 _SOURCE = _ROOT / "src"
 _BUILD = _ROOT / "build" / "compiled"
-# Of all that was compiled, so that any change to it is noticed.
+# Holds a digest of everything that was compiled.
 _STAMP = _BUILD / "digest"
 
-# At 2 the compiler takes a third longer, and what it makes was no faster.
+# At 2 the compiler takes a third longer, and the result was no faster.
 _OPT_LEVEL = "1"
-# Modules find each other through capsules.  To export 3,000 functions besides takes 0.3 MB of a server.
+# Modules find each other through capsules; to export their functions as well would only take memory.
 _HIDDEN = ["-fvisibility=hidden"]
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Compiles, and puts what came of it into the wheel."""
+    """Compiles, and puts the extensions into the wheel."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if self.target_name != "wheel" or version == "editable":
@@ -63,12 +63,12 @@ def modules() -> list[Path]:
         source = (_SOURCE / path).read_text(encoding="utf-8")
         if re.search(r"^ *async (def|for|with) ", source, re.MULTILINE):
             raise ValueError(
-                f"{path} has coroutines, which are not compiled; leave it to the interpreter"
+                f"{path} has coroutines, which are not compiled; take it out of pyproject.toml"
             )
         if re.search(r"^class \w+\(.*=", source, re.MULTILINE):
             raise ValueError(
                 f"{path} has a class with options, such as frozen=True, which compiling it would drop; "
-                "put it into a module of its own"
+                "move the class to a module that is not compiled"
             )
     return found
 
@@ -79,17 +79,17 @@ def _named(kind: str, suffix: str) -> list[Path]:
     paths = [Path("quoracy", f"{name}{suffix}") for name in named]
     for path in paths:
         if not (_SOURCE / path).is_file():
-            raise FileNotFoundError(f"pyproject.toml names {path} to be compiled, and it is not there")
+            raise FileNotFoundError(f"pyproject.toml names {path}, which does not exist")
     return paths
 
 
 def is_current() -> bool:
-    """Whether what lies next to the source is there, and was compiled from it as it is now."""
+    """Whether the extensions are there, and were compiled from the source as it is now."""
     return is_compiled() and _STAMP.is_file() and _STAMP.read_text(encoding="ascii") == _digest()
 
 
 def is_compiled() -> bool:
-    """Whether anything lies next to the source."""
+    """Whether there is any extension next to the source."""
     return next(_extensions(_SOURCE), None) is not None
 
 
@@ -103,7 +103,7 @@ def compile_in_place() -> None:
     _STAMP.unlink(missing_ok=True)
     _BUILD.mkdir(parents=True, exist_ok=True)
     digest = _digest()
-    with chdir(_SOURCE):  # where the names of files are those of modules
+    with chdir(_SOURCE):  # where paths of files have the names of modules
         extensions = [
             extension
             for name, group in _libraries(paths).items()
@@ -116,8 +116,6 @@ def compile_in_place() -> None:
                 target_dir=str(_BUILD / "c" / name),
             )
         ]
-        for extension in extensions:
-            extension.sources = [str(_without_trashcan(Path(path))) for path in extension.sources]
         extensions += [
             Extension(".".join(path.with_suffix("").parts), [str(path)])
             for path in _named("c_modules", ".c")
@@ -138,37 +136,11 @@ def compile_in_place() -> None:
     _STAMP.write_text(digest, encoding="ascii")
 
 
-# How a class that mypyc made is freed, from the name to the closing brace.
-_DEALLOC = re.compile(r"^\w+_dealloc\(.*\)\n\{\n(?:    .*\n)+\}\n", re.MULTILINE)
-_TRASHCAN = re.compile(r"^    CPy_TRASHCAN_(?:BEGIN|END)\(.*\)\n", re.MULTILINE)
-
-
-def _without_trashcan(source: Path) -> Path:
-    """C of mypyc's, put right for classes which the garbage collector does not look at.
-
-    Python's trashcan, for what is freed deep inside others, makes a list of what it puts aside in the
-    collector's part of each object.  Instances of an acyclic class have none, yet mypyc 2.4 has them
-    put aside as well: then it wrote over the last eight bytes of whatever lay in front.
-    (tests/unit/test_native.py)
-    """
-    text = source.read_text(encoding="utf-8")
-    right = _DEALLOC.sub(
-        lambda made: made[0] if "PyObject_GC_UnTrack" in made[0] else _TRASHCAN.sub("", made[0]), text
-    )
-    if right == text:
-        return source
-    # Apart from mypyc's own, which it leaves alone if it would write the same: so does the compiler.
-    path = source.with_name(f"acyclic_{source.name}")
-    if not path.exists() or path.read_text(encoding="utf-8") != right:
-        path.write_text(right, encoding="utf-8")
-    return path
-
-
 def _libraries(paths: Sequence[Path]) -> dict[str, list[Path]]:
     """The modules that share a library, by its name.
 
-    A library for each module would take 5 MB more memory.  But agents need nothing of the stores and
-    their faces, nor these of membership: with one library for all, an agent is 1 MB larger.
+    A library for each module takes more memory than one for many.  But an agent needs nothing of the
+    stores and their faces, and these need nothing of membership: there are two.
     """
     libraries: dict[str, list[Path]] = {}
     for path in paths:
@@ -179,7 +151,10 @@ def _libraries(paths: Sequence[Path]) -> dict[str, list[Path]]:
 
 @contextmanager
 def _in_parallel() -> Iterator[None]:
-    """Compile as many files at once as there are processors, and only those that changed."""
+    """Compile as many files at a time as there are processors, and only those that changed.
+
+    Without this, the files of one extension are compiled one after the other, each every time.
+    """
     from distutils import ccompiler  # setuptools' own
 
     compiler: Any = ccompiler.CCompiler
@@ -216,7 +191,7 @@ def _extensions(directory: Path) -> Iterator[Path]:
 
 
 def _digest() -> str:
-    """Of the source, of the way it is compiled, and of the Python it is compiled for."""
+    """A digest of the source, of this file, and of the version of Python."""
     digest = hashlib.sha256(sys.version.encode() + Path(__file__).read_bytes())
     for path in modules() + _named("c_modules", ".c"):
         digest.update(str(path).encode() + b"\0" + (_SOURCE / path).read_bytes())

@@ -20,8 +20,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "store.completion": ("native",),
     "store.options": ("store.model",),
     "store.api": ("store.model", "store.options", "store.completion", "errors"),
-    "store": ("errors", "native"),
-    "engines.embedded": ("store", "errors", "clock", "directories", "native"),
+    "store": ("errors",),
+    "engines.embedded": ("store", "errors", "clock", "directories"),
     # What it holds in memory is the embedded engine's; how it speaks to etcd is `remote`'s.
     "engines.etcd": (
         "store",
@@ -33,10 +33,10 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "engines.embedded.watching",
     ),
     "engines": ("store", "errors", "clock"),
-    "wire": ("errors", "native"),
+    "wire": ("errors",),
     "faces": (),
     "faces.common": (),
-    "faces.zookeeper": ("store", "errors", "wire", "clock", "native", "faces.common"),
+    "faces.zookeeper": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.etcd": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.http": ("store", "errors", "faces.common"),
     # Blocks that can be ended from outside; asyncio and nothing else.
@@ -76,8 +76,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "remote",
         "membership",
     ),
-    # Verbs speak the Store contract to whatever a URL names, so they need its values and the way in.
+    # Verbs speak the Store contract to whatever a URL names, so they need its values and the way in;
+    # those that look after a data file need the engine.
     "cli": (
+        "compiled",
+        "engines",
         "client",
         "remote",
         "server",

@@ -1,8 +1,6 @@
-"""The `mypyc_attr` decorator for compiled classes, which has no effect without mypyc.
+"""The options of a compiled class, with mypyc and without it.
 
-`@mypyc_attr(acyclic=True)` declares that instances of a class are never part of a reference cycle.
-Python's garbage collector then does not track them, and they take 16 bytes less.  The declaration must
-be true: a cycle of such instances is never freed.
+`@mypyc_attr(allow_interpreted_subclasses=True)`: a class that is not compiled may derive from it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from quoracy.native import mypyc_attr
 from quoracy.store.completion import Reply
 from quoracy.store.model import Txn, TxnResult
 
@@ -19,7 +18,6 @@ __all__ = ["NOT_REPLYING", "Following", "KeyWrite", "OnFailed", "Written"]
 OnFailed = Callable[[int, BaseException], None]
 
 
-@mypyc_attr(acyclic=True)
 class KeyWrite:
     """Write one key, or delete it: then there is no `value`."""
 

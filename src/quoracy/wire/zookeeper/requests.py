@@ -43,7 +43,6 @@ from struct import Struct
 from struct import error as struct_error
 from typing import Final
 
-from quoracy.native import mypyc_attr
 from quoracy.wire.zookeeper.codes import CreateMode, Op
 from quoracy.wire.zookeeper.jute import INT, LONG, JuteError, Reader, acl_at, int_at, known_acl
 from quoracy.wire.zookeeper.records import (
@@ -112,7 +111,6 @@ __all__ = [
 ]
 
 
-@mypyc_attr(acyclic=True)
 class PlainWrite:
     """Base class of the three: equal if all fields are."""
 
@@ -133,7 +131,6 @@ class PlainWrite:
         return f"{type(self).__name__}{self.fields()!r}"
 
 
-@mypyc_attr(acyclic=True)
 class Create(PlainWrite):
     """create, create2, createContainer or createTTL, according to `op`."""
 
@@ -155,7 +152,6 @@ class Create(PlainWrite):
         return self.op, self.path, self.data, self.acl, self.flags, self.ttl_ms
 
 
-@mypyc_attr(acyclic=True)
 class Delete(PlainWrite):
     __slots__ = ("path", "version")
 
@@ -166,7 +162,6 @@ class Delete(PlainWrite):
         return self.path, self.version
 
 
-@mypyc_attr(acyclic=True)
 class SetData(PlainWrite):
     __slots__ = ("data", "path", "version")
 

@@ -17,7 +17,6 @@ import msgspec
 
 from quoracy.engines.embedded.committing.batch import Versions
 from quoracy.engines.embedded.disk.journal_file import row_checksum
-from quoracy.native import mypyc_attr
 from quoracy.store.model import KeyValue
 
 __all__ = ["ROW_BYTES", "ROW_VERSIONS", "FrameRow", "FrameRows", "decode_row"]
@@ -34,7 +33,6 @@ _decode_versions = msgspec.msgpack.Decoder(tuple[KeyValue, ...]).decode
 _decode_changes = msgspec.msgpack.Decoder(list[Versions]).decode
 
 
-@mypyc_attr(acyclic=True)
 class FrameRow:
     """One row, ready to be inserted: the revisions it spans, and how many versions it holds.
 

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from quoracy.engines.embedded.disk.frame_rows import FrameRow
 from quoracy.engines.embedded.memory.versions import VersionName, names_of
-from quoracy.native import mypyc_attr
 from quoracy.store.model import KeyValue
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["SharedRow", "SharedRows", "VersionName"]
 
 
-@mypyc_attr(acyclic=True)
 class SharedRow:
     """One row: the revisions it spans, how many versions it holds, and those nobody needs.
 

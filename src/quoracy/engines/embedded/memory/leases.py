@@ -15,7 +15,6 @@ import heapq
 from collections.abc import Iterable
 
 from quoracy.errors import LeaseExists, LeaseNotFound
-from quoracy.native import mypyc_attr
 from quoracy.store.model import LeaseId
 
 __all__ = ["STALL_S", "LeaseTable"]
@@ -23,7 +22,6 @@ __all__ = ["STALL_S", "LeaseTable"]
 STALL_S = 0.5
 
 
-@mypyc_attr(acyclic=True)
 class _Lease:
     __slots__ = ("deadline", "id", "keys", "queued", "ttl_s")
 

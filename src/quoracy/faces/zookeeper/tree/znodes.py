@@ -33,7 +33,6 @@ from quoracy.faces.zookeeper.tree.layout import (
     NodeKind,
 )
 from quoracy.faces.zookeeper.tree.paths import ROOT, parent_of
-from quoracy.native import mypyc_attr
 from quoracy.store.model import KeyValue, WatchBatch
 from quoracy.wire.zookeeper.codes import EventType
 from quoracy.wire.zookeeper.replies import STAT_BYTES, data_body, encode_stat
@@ -65,7 +64,6 @@ def as_int32(number: int) -> int:
     return (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
-@mypyc_attr(acyclic=True)
 class Node:
     """A znode: one that is, in the tree; or one that will be, in what is in flight.
 
@@ -195,7 +193,6 @@ class Node:
         return node
 
 
-@mypyc_attr(acyclic=True)
 class SessionRecord:
     """A session that lives, whoever serves it."""
 
@@ -215,7 +212,6 @@ class SessionRecord:
 Change: TypeAlias = tuple[EventType, bytes, Node]
 
 
-@mypyc_attr(acyclic=True)
 class PlainChange:
     """One znode that is created, deleted or given data, as it will be; and its parent, unless it is
     given data.  Of a znode that is deleted nothing is left but the path.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quoracy.native import mypyc_attr
 from quoracy.store.completion import Reply
 
 __all__ = ["Calls", "OnOutcome", "Outcome"]
 
 
-@mypyc_attr(acyclic=True)
 class Outcome:
     """What to answer.  A zxid of 0 is that of the moment the answer is sent: nothing was written."""
 
