@@ -17,7 +17,7 @@ import click
 from quoracy.cli.endpoint import Endpoint, endpoint_options
 from quoracy.cli.exits import Exit
 from quoracy.cli.output import Column, Form, Output, output_options
-from quoracy.cli.values import read_duration
+from quoracy.cli.parameters import read_duration
 from quoracy.errors import QuoracyError
 from quoracy.store.api import Store
 from quoracy.store.model import Compare, KeyRange, Put, Txn
@@ -60,7 +60,7 @@ class Latencies:
         return self.max_s
 
 
-@click.command("bench", short_help="Put load on a store and measure it.")
+@click.command("bench")
 @click.argument(
     "load", type=click.Choice(["put", "range", "txn", "lease"]), default="put", metavar="[LOAD]"
 )
@@ -125,7 +125,7 @@ def command(
       quoracy bench --clients 100 --seconds 10 range
       quoracy bench -e etcd://127.0.0.1:2379 txn -o json
     """
-    from quoracy.server.event_loop import run
+    from quoracy.server.runtime import run
 
     latencies, errors = Latencies(), Counter[str]()
     prefix = b"quoracy-bench/%b/" % secrets.token_hex(4).encode()

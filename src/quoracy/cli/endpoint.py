@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from quoracy.cli.values import read_duration
+from quoracy.cli.parameters import read_duration
 from quoracy.errors import DataUnreadable, Indeterminate, InvalidRequest, Unavailable
 from quoracy.store.api import Store
 

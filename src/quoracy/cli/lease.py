@@ -9,8 +9,8 @@ import click
 from quoracy.cli.endpoint import Endpoint, endpoint_options
 from quoracy.cli.exits import Exit
 from quoracy.cli.output import Column, Form, Output, output_options
+from quoracy.cli.parameters import read_duration, read_lease
 from quoracy.cli.text import escape, format_lease, json_bytes
-from quoracy.cli.values import read_duration, read_lease
 from quoracy.errors import Indeterminate, LeaseLost, LeaseNotFound, Unavailable
 from quoracy.store.api import Store
 from quoracy.store.model import LeaseId, LeaseStatus
@@ -18,7 +18,7 @@ from quoracy.store.model import LeaseId, LeaseStatus
 __all__ = ["command"]
 
 
-@click.group("lease", short_help="Grant, keep and end leases.", no_args_is_help=True)
+@click.group("lease", no_args_is_help=True)
 def command() -> None:
     """A lease is a time to live that its owner renews; when it ends, its keys go with it.
 

@@ -1,7 +1,7 @@
 """The entry point: answers `--version` itself, and leaves everything else to the verbs.
 
-Loading click takes longer than starting Python does; whoever asks for the version need not wait for it,
-and a server need not keep it in memory.
+Importing click takes longer than starting Python; `--version` need not wait for it, and a server need
+not keep it in memory.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ __all__ = ["main"]
 def main() -> None:
     """The `quoracy` command."""
     if sys.argv[1:] == ["--version"]:
-        sys.stdout.write(f"quoracy {__version__}\n")
+        from quoracy.compiled import form
+
+        sys.stdout.write(f"quoracy {__version__} ({form()})\n")
         return
     if sys.argv[1:2] == ["serve"]:
-        from quoracy.cli.serving import serve_plainly
+        from quoracy.cli.serve import serve_plainly
 
         code = serve_plainly(sys.argv[2:])
         if code is not None:

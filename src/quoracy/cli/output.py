@@ -1,15 +1,16 @@
-"""How answers are shown: tables and colour for people, lines for pipes, JSON for programs.
+"""Output of the verbs: tables and colour for people, lines for pipes, JSON for programs.
 
 `-o text` (the default) looks at stdout: a terminal gets tables, a pipe gets one line for each row, its
 columns separated by tabs and without a header.  `-o json` gives one document, or one on each line where
 answers keep coming.  `-o value` gives the bare values, each followed by a newline; `-o raw` adds not
-even that.
+even that.  A progress bar goes to stderr, so that stdout stays what a script expects.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,10 @@ from quoracy.cli.text import escape, readable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-__all__ = ["Column", "Form", "Output", "output_options"]
+__all__ = ["Column", "Form", "Output", "empty_table", "output_options", "progress_bar"]
+
 
 Cell = str | int | bytes
 
@@ -42,7 +45,7 @@ class Column:
 
 
 class Output:
-    """Where a verb's answers go."""
+    """The form of a verb's answers, and the stream they go to."""
 
     def __init__(self, form: Form = Form.TEXT, *, terminal: bool | None = None) -> None:
         self.form = form
@@ -82,17 +85,9 @@ class Output:
             click.echo("\t".join(_plain(cell) for cell in row))
 
     def _table(self, columns: Sequence[Column], rows: Iterable[Sequence[Cell]]) -> None:
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
-        for column in columns:
-            table.add_column(
-                column.name.upper(),
-                style=column.style or None,
-                justify="right" if column.right else "left",
-                overflow="fold",
-            )
+        table = empty_table(columns)
         for row in rows:
             table.add_row(*(Text(_shown(cell)) for cell in row))
         self.console.print(table)
@@ -104,6 +99,22 @@ class Output:
 
             self._rich = Console(highlight=False, markup=False, emoji=False)
         return self._rich
+
+
+def empty_table(columns: Sequence[Column], *, no_wrap: bool = False) -> Table:
+    """A table for a terminal; its cells are folded where it is too wide, or cut with `no_wrap`."""
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(
+            column.name.upper(),
+            style=column.style or None,
+            justify="right" if column.right else "left",
+            overflow="ellipsis" if no_wrap else "fold",
+            no_wrap=no_wrap,
+        )
+    return table
 
 
 def _plain(cell: Cell) -> str:
@@ -132,5 +143,22 @@ def output_options(*forms: Form) -> Callable[[Callable[..., Any]], Callable[...,
         default="text",
         show_default=True,
         callback=read,
-        help="How to show the answer; JSON has text that is not UTF-8 as base64, in NAME_base64.",
+        help="How to show the answer; in JSON, what is not UTF-8 is base64, under NAME_base64.",
     )
+
+
+@contextlib.contextmanager
+def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
+    """A callback for work that reports `(done, total)`; it moves a bar if stderr is a terminal."""
+    with click.progressbar(
+        length=1, label=label, file=sys.stderr, hidden=not sys.stderr.isatty()
+    ) as bar:
+        done_before = 0
+
+        def advance(done: int, total: int) -> None:
+            nonlocal done_before
+            bar.length = max(total, 1)
+            bar.update(done - done_before)
+            done_before = done
+
+        yield advance

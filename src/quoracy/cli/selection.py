@@ -1,23 +1,34 @@
-"""Which keys a verb means: KEY, or with --prefix, --from-key or --range END more of them."""
+"""Which keys a verb means, and as of when.
+
+KEY is one key, or with --prefix, --from-key or --range END many.  --at is a revision (1042), a number
+of revisions before the newest (-10), or an age (5m).
+"""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from quoracy.cli.values import read_bytes
+from quoracy.cli.parameters import read_bytes, read_duration, usage_error
+from quoracy.errors import Unsupported
+from quoracy.store.api import Store
+from quoracy.store.legacy import KnowsTimes
 from quoracy.store.model import KeyRange, Keys
 
-__all__ = ["is_everything", "select_keys", "selection_options"]
+__all__ = ["At", "at_option", "is_everything", "select_keys", "selection_options"]
+
+_DURATION = re.compile(r"(\d+(\.\d+)?(ms|s|m|h|d))+")
 
 
 def select_keys(
     key: bytes, *, prefix: bool = False, from_key: bool = False, range_end: bytes | None = None
 ) -> Keys:
-    """The keys that KEY and its flags mean; raises `click.UsageError` where they contradict."""
+    """The keys that KEY and its flags mean; raises `click.UsageError` for flags that contradict."""
     given = [
         flag
         for flag, is_given in (
@@ -28,22 +39,19 @@ def select_keys(
         if is_given
     ]
     if len(given) > 1:
-        raise click.UsageError(f"{' and '.join(given)} contradict each other. Give one.", _context())
+        raise usage_error(f"{' and '.join(given)} contradict each other. Give one.")
     if prefix:
         return KeyRange.prefix(key)
     if from_key:
         return KeyRange.from_key(key)
     if range_end is not None:
         if range_end <= key:
-            raise click.UsageError(
-                "--range END must come after KEY in byte order; KEY is included, END not.",
-                _context(),
+            raise usage_error(
+                "--range END must come after KEY in byte order; KEY is included, END not."
             )
         return KeyRange(key, range_end)
     if not key:
-        raise click.UsageError(
-            "the key is empty. Give one, or --prefix to mean every key there is.", _context()
-        )
+        raise usage_error("the key is empty. Give one, or --prefix to mean every key there is.")
     return key
 
 
@@ -74,5 +82,45 @@ def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def _context() -> click.Context | None:
-    return click.get_current_context(silent=True)
+@dataclass(frozen=True, slots=True)
+class At:
+    """A revision (0 and less: counted back from the newest), or an age; `text` is how it was given."""
+
+    text: str
+    revision: int = 0
+    age_s: float | None = None
+
+    async def find(self, store: Store) -> int:
+        """The revision of this store that is meant."""
+        if self.age_s is not None:
+            if not isinstance(store, KnowsTimes):
+                raise Unsupported("this store does not note when changes are made. Give a revision.")
+            return await store.revision_at(self.age_s)
+        if self.revision >= 1:
+            return self.revision
+        newest = (await store.range(b"\0", count_only=True)).revision
+        return max(1, newest + self.revision)
+
+    def explain(self, revision: int) -> None:
+        """Show on stderr which revision an age meant."""
+        if self.age_s is not None:
+            click.echo(click.style(f"{self.text} ago: revision {revision:,}", dim=True), err=True)
+
+
+def _read_at(text: str) -> At:
+    digits = text.replace(",", "").replace("_", "")
+    if digits.removeprefix("-").isascii() and digits.removeprefix("-").isdigit():
+        return At(text, revision=int(digits))
+    if _DURATION.fullmatch(text):
+        return At(text, age_s=read_duration(text))
+    raise click.BadParameter(
+        f"{text!r} is neither a revision nor a time. Write 1042, -10 for ten before now, or 5m."
+    )
+
+
+at_option = click.option(
+    "--at",
+    type=_read_at,
+    metavar="REV|TIME",
+    help="As of this revision; -N: N before the newest; 30s, 5m, 2h: that long ago.",
+)

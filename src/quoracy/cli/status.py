@@ -45,7 +45,7 @@ class _Row:
         return not (self.error or self.alarms) and (self.cluster is None or self.cluster.is_serving)
 
 
-@click.command("status", short_help="How endpoints are doing.")
+@click.command("status")
 @output_options(Form.JSON)
 @endpoint_options()
 def command(output: Output, endpoint: Endpoint) -> int:
@@ -236,7 +236,7 @@ def _size(output: Output, size_bytes: int | None) -> str | int:
         return "-"
     if not output.terminal:
         return size_bytes
-    from quoracy.server.units import format_size
+    from quoracy.server.values import format_size
 
     return format_size(size_bytes)
 

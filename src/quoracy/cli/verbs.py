@@ -1,7 +1,7 @@
-"""The command itself: finds the verb, and explains what it does not understand.
+"""The table of verbs, and the click group that finds a verb in it.
 
-A verb is a module that is imported when it is used: `quoracy get` should not wait for a web server to
-load.  `_GROUPS` is the one list of verbs, in the order `quoracy --help` shows them.
+A verb's module is imported when the verb is used: `quoracy get` should not wait for a web server to
+load.  `_GROUPS` is the one list of verbs, in the order in which `quoracy --help` shows them.
 """
 
 from __future__ import annotations
@@ -11,44 +11,44 @@ import importlib
 import click
 
 from quoracy import __version__
-from quoracy.cli.exits import EXPLAINED, Exit
-from quoracy.cli.failures import carry_out, fail, while_read
+from quoracy.cli.exits import EXPLAINED, Exit, carry_out, fail, while_read
+from quoracy.compiled import form
 
 __all__ = ["cli", "run"]
 
-# Group -> verb -> the module it is in and what it does, so that listing verbs imports none of them.
+# Group -> verb -> where its command is and what it does, so that listing verbs imports none of them.
 _GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "Server": {
-        "serve": ("serve", "Open a store and serve it."),
-        "status": ("status", "How endpoints are doing."),
-        "cell": ("cell", "A whole cell on this machine, to try it out."),
-        "bench": ("bench", "Put load on a store and measure it."),
+        "serve": ("serve_verb.command", "Open a store and serve it."),
+        "status": ("status.command", "How endpoints are doing."),
+        "cell": ("cell.command.command", "A whole cell on this machine, to try it out."),
+        "bench": ("bench.command", "Put load on a store and measure it."),
     },
     "Data": {
-        "put": ("put", "Write a key."),
-        "get": ("get", "Read a key, or many."),
-        "del": ("delete", "Delete a key, or many."),
-        "ls": ("ls", "Show keys as a tree."),
-        "watch": ("watch", "Follow changes as they happen."),
-        "history": ("history", "Every version of a key that is kept."),
-        "txn": ("txn", "Compare, then write, atomically."),
+        "put": ("write.put_command", "Write a key."),
+        "get": ("read.get_command", "Read a key, or many."),
+        "del": ("write.delete_command", "Delete a key, or many."),
+        "ls": ("read.ls_command", "Show keys as a tree."),
+        "watch": ("watch.command", "Follow changes as they happen."),
+        "history": ("read.history_command", "Every version of a key that is kept."),
+        "txn": ("write.txn_command", "Compare, then write, atomically."),
     },
     "Coordination": {
-        "lock": ("lock", "Run a command while holding a lock."),
-        "elect": ("elect", "Run a command while being the leader."),
-        "lease": ("lease", "Grant, keep and end leases."),
+        "lock": ("lock.lock_command", "Run a command while holding a lock."),
+        "elect": ("lock.elect_command", "Run a command while being the leader."),
+        "lease": ("lease.command", "Grant, keep and end leases."),
     },
     "Membership": {
-        "agent": ("agent", "Join a cluster of agents, and stay."),
-        "members": ("members", "Who is in an agent's cluster."),
-        "simulate": ("simulate", "Watch a simulated cluster fail and heal."),
+        "agent": ("membership.agent.command", "Join a cluster of agents, and stay."),
+        "members": ("membership.members.command", "Who is in an agent's cluster."),
+        "simulate": ("membership.simulate.command", "Watch a simulated cluster fail and heal."),
     },
     "Upkeep": {
-        "compact": ("compact", "Forget old history."),
-        "snapshot": ("snapshot", "Copy a running store into a file."),
-        "backup": ("backup", "Copy a store that is not running."),
-        "restore": ("restore", "Make a store from a backup."),
-        "doctor": ("doctor", "Check a data file."),
+        "compact": ("upkeep.compact_command", "Forget old history."),
+        "snapshot": ("upkeep.snapshot_command", "Copy a running store into a file."),
+        "backup": ("upkeep.backup_command", "Copy a store that is not running."),
+        "restore": ("upkeep.restore_command", "Make a store from a backup."),
+        "doctor": ("upkeep.doctor_command", "Check a data file."),
     },
 }
 _VERBS = {verb: entry for group in _GROUPS.values() for verb, entry in group.items()}
@@ -68,7 +68,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in _VERBS:
             return None
-        command = importlib.import_module(f"quoracy.cli.{_VERBS[cmd_name][0]}").command
+        module, _, name = _VERBS[cmd_name][0].rpartition(".")
+        command = getattr(importlib.import_module(f"quoracy.cli.{module}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -84,7 +85,7 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
-        # Not around all of click, which has its own idea of a reader that left.
+        # Not around all of click, which handles a broken pipe in its own way.
         return while_read(lambda: super(_Verbs, self).invoke(ctx))
 
     def format_commands(
@@ -104,10 +105,23 @@ class _Verbs(click.Group):
                 formatter.write_text(example)
 
 
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:  # noqa: ARG001
+    if value:
+        click.echo(f"quoracy {__version__} ({form()})")
+        ctx.exit()
+
+
 @click.command(
     cls=_Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.version_option(__version__, message="quoracy %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Show the version, and whether it is compiled.",
+)
 def cli() -> None:
     """Small, vital metadata: strongly consistent, watched and leased.
 
@@ -117,7 +131,7 @@ def cli() -> None:
 
 
 def run() -> int:
-    """Carry out the command line; the exit code."""
+    """Run the command line; the exit code."""
     return carry_out(_run_verb)
 
 

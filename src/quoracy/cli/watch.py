@@ -1,6 +1,6 @@
-"""`quoracy watch`: follow changes as they happen, and run something for each if you like.
+"""`quoracy watch`: follow changes as they happen, and run a command for each if asked to.
 
-A watch that loses its server goes on where it was once there is one again: every event is shown once,
+A watch that loses its server resumes where it was when a server is back: every event is shown once,
 in order, or the verb ends and says what it missed.
 """
 
@@ -17,10 +17,9 @@ import click
 from quoracy.cli.endpoint import Endpoint, endpoint_options
 from quoracy.cli.exits import Exit
 from quoracy.cli.output import Form, Output, output_options
+from quoracy.cli.parameters import CommandWithTail, read_bytes, tail_of, usage_error
 from quoracy.cli.selection import select_keys
-from quoracy.cli.tails import CommandWithTail, tail_of
 from quoracy.cli.text import escape, json_kv
-from quoracy.cli.values import read_bytes
 from quoracy.errors import StoreClosed, Unavailable
 from quoracy.store.api import Store
 from quoracy.store.model import Event, EventKind, Keys, WatchBatch
@@ -28,11 +27,12 @@ from quoracy.store.model import Event, EventKind, Keys, WatchBatch
 __all__ = ["command"]
 
 _RECONNECT_S = 1.0
-# Batches that wait to be shown; past it the watches wait, and the store keeps them fed from history.
+# Batches that wait to be shown.  Beyond it the watches wait, and the store feeds them from history
+# later.
 _WAITING_MAX = 1_000
 
 
-@click.command("watch", cls=CommandWithTail, short_help="Follow changes as they happen.")
+@click.command("watch", cls=CommandWithTail)
 @click.argument("keys", type=read_bytes, nargs=-1, required=True, metavar="KEY...")
 @click.option("--prefix", is_flag=True, help='Every key that starts with a KEY; "" is all.')
 @click.option("--from-key", is_flag=True, help="Every KEY and the keys after it.")
@@ -75,9 +75,7 @@ def command(
     """
     tail = tail_of(click.get_current_context())
     if execute != bool(tail):
-        raise click.UsageError(
-            "--exec and a command after `--` go together.", click.get_current_context()
-        )
+        raise usage_error("--exec and a command after `--` go together.")
     selected = [select_keys(key, prefix=prefix, from_key=from_key) for key in keys]
 
     async def follow(store: Store) -> int:
@@ -137,14 +135,14 @@ async def _merged(
 async def _batches(
     store: Store, keys: Keys, after: int | None, prev: bool
 ) -> AsyncGenerator[WatchBatch]:
-    """One watch, resumed where it was when the store was away for a while."""
+    """One watch, resumed where it was after the store was unreachable."""
     was_away = False
     while True:
         stream = store.watch(keys, after=after, prev_kv=prev)
         try:
             async with stream:
                 if was_away:
-                    click.echo("quoracy: the store is back; the watch goes on.", err=True)
+                    click.echo("quoracy: the store is back; the watch continues.", err=True)
                     was_away = False
                 after = stream.revision
                 async for batch in stream:
@@ -153,7 +151,7 @@ async def _batches(
         except StoreClosed:
             raise
         except Unavailable as error:
-            if after is None:  # it never was there
+            if after is None:  # it was never reachable
                 raise
             if not was_away:
                 click.echo(f"quoracy: {error} The watch waits for it.", err=True)

@@ -1,4 +1,4 @@
-"""What a server is told: which store, which addresses, which limits.  Values only, read by `run`."""
+"""The configuration of a server: its store, addresses and limits.  Values only; `run` reads them."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Address(msgspec.Struct, frozen=True):
 
 
 class TlsConfig(msgspec.Struct, frozen=True):
-    """Which files an encrypted port uses.
+    """The files of an encrypted port.
 
-    With `client_ca`, whoever connects needs a certificate that it signed.
+    With `client_ca`, a client needs a certificate that it signed.
     """
 
     cert: Path
@@ -94,8 +94,8 @@ class ServerConfig(msgspec.Struct, frozen=True):
 
     cell: the etcd member to run, and to keep the data on; then `engine_url` is not looked at.
     tls: for `listen_etcd` and `listen_zookeeper_tls`.
-    advertise_etcd: where clients that ask for the members are sent; None is where it listens.
-    connections_max: clients of the etcd port; the next is closed at once.
+    advertise_etcd: the address in the list of members that clients get; None is where it listens.
+    connections_max: clients of the etcd port; one more is closed at once.
     streams_max: calls that one connection may have open; the next is refused with "try later".
     """
 

@@ -1,8 +1,8 @@
-"""The names a server goes by in etcd's protocol: the ids of its cluster and of itself, its only member.
+"""The ids of a server in etcd's protocol: of its cluster, and of itself as the only member.
 
 Clients compare them with those of an earlier answer to notice that they talk to other data.  So they
 are drawn at random once, kept in `PATH.identity` beside the data `PATH`, and not part of a backup: a
-store that was restored is another one.
+restored store is another store.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _parse(content: bytes) -> ClusterIds:
 def _write(file: Path, ids: ClusterIds) -> None:
     """All of it or nothing, and on disk when this returns."""
     named = {name: f"{number:016x}" for name, number in msgspec.structs.asdict(ids).items()}
-    draft = file.with_name(f"{file.name}.new")  # ours alone: whoever gets here owns the data
+    draft = file.with_name(f"{file.name}.new")  # nobody else writes it: this process owns the data
     try:
         with draft.open("wb") as content:
             content.write(msgspec.json.encode(named) + b"\n")

@@ -1,8 +1,8 @@
-"""What the server says about itself, on stderr: lines for people, or JSON for a collector.
+"""The log of the server, on stderr: lines for people, or JSON for a collector.
 
-Quoracy's own loggers are all below `quoracy` and follow the level that was asked for.  Those of the
-libraries it stands on (uvicorn, asyncio) come out of the same stream in the same form, but are heard
-only when they have something to warn of; at debug they are heard in full.
+Quoracy's own loggers are all below `quoracy` and follow the configured level.  Those of libraries (such
+as asyncio) write to the same stream in the same form, but only warnings and worse; at debug,
+everything.
 
 Invariants
     * One record is one line in JSON, and in text unless there is a traceback: a control character in a
@@ -51,7 +51,7 @@ class _Text(logging.Formatter):
 
 
 class _JsonLines(logging.Formatter):
-    """Whatever a call gives as `extra` becomes a field of its own."""
+    """What a call passes as `extra` becomes fields of their own."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -63,7 +63,7 @@ class _JsonLines(logging.Formatter):
         line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        import json  # 0.1 MiB, for those who want it
+        import json  # only for those who want it
 
         return json.dumps(line, default=str)
 

@@ -1,7 +1,7 @@
-"""Run a server: bind, open the store, put the faces on it, wait for a signal, undo it in reverse.
+"""A running server: bind, open the store, serve the faces, wait for a signal, close in reverse order.
 
-Addresses are bound first, so that a port in use is told at once and before any data is touched, but
-they accept connections only when the store is open.
+Addresses are bound first, so that a port in use is an error before any data is touched, but they accept
+connections only when the store is open.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ import msgspec
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.server.config import Address, ServerConfig
-from quoracy.server.descriptors import make_room_for
-from quoracy.server.event_loop import all_loaded, run
 from quoracy.server.identity import establish_ids, ids_in_cell
-from quoracy.server.resident import GivingBack
-from quoracy.server.service_manager import tell_service_manager
+from quoracy.server.listeners import Certificates, bind, bound_address, reachable
+from quoracy.server.process import notify_service_manager, raise_descriptor_limit, signals
+from quoracy.server.runtime import MemoryTrimmer, freeze_loaded, run
 from quoracy.server.settings import (
     LISTEN_ETCD,
     LISTEN_HTTP,
@@ -33,9 +32,6 @@ from quoracy.server.settings import (
     LISTEN_ZOOKEEPER_TLS,
     Setting,
 )
-from quoracy.server.signals import signals
-from quoracy.server.sockets import bind, bound_address, reachable
-from quoracy.server.tls import Certificates
 from quoracy.store.api import Store
 from quoracy.store.model import StoreStatus
 from quoracy.store.rules import Limits
@@ -50,7 +46,7 @@ _T = TypeVar("_T")
 
 
 class Started(msgspec.Struct, frozen=True):
-    """What a server has to say once it is ready; the addresses are those it really has.
+    """What a server reports once it is ready; the addresses are those it really has.
 
     `path` is None for a store that is in memory only.
     """
@@ -70,9 +66,9 @@ def run_server(
     on_started: Callable[[Started], None],
     on_hangup: Callable[[], None] = lambda: None,
 ) -> signal.Signals:
-    """Serve until a signal says stop, and say which it was; SIGHUP reads certificates again.
+    """Serve until a signal stops the server, and return it; SIGHUP reads certificates again.
 
-    Raises `Unavailable` for an address that cannot be had, `DataError` for data that cannot be opened
+    Raises `Unavailable` for an address that cannot be used, `DataError` for data that cannot be opened
     and `InvalidRequest` for an engine URL that means nothing and for TLS files that cannot be used.
     """
     return run(_serve(config, on_started, on_hangup))
@@ -96,7 +92,7 @@ async def _serve(
         _bound(config.listen_zookeeper_tls, LISTEN_ZOOKEEPER_TLS) as zookeeper_tls,
         _bound(config.listen_zookeeper_admin, LISTEN_ZOOKEEPER_ADMIN) as zookeeper_admin,
     ):
-        make_room_for(config.connections_max + config.zookeeper.max_cnxns)
+        raise_descriptor_limit(config.connections_max + config.zookeeper.max_cnxns)
         async with contextlib.AsyncExitStack() as running:
             store = await _unless_stopped(stopped, running.enter_async_context(_engine(config)))
             if store is None:
@@ -114,9 +110,9 @@ async def _serve(
                         certificates,
                     )
                 )
-            all_loaded()
-            tell_service_manager("READY=1")
-            running.callback(tell_service_manager, "STOPPING=1")
+            freeze_loaded()
+            notify_service_manager("READY=1")
+            running.callback(notify_service_manager, "STOPPING=1")
             on_started(
                 Started(
                     path=store.path if isinstance(store, EmbeddedStore) else None,
@@ -128,13 +124,13 @@ async def _serve(
                     zookeeper_admin=_address(zookeeper_admin),
                 )
             )
-            # Last: it begins with what starting took, and whoever was told comes a millisecond later.
-            running.callback(GivingBack().close)
+            # Last: it begins by giving back what starting took.
+            running.callback(MemoryTrimmer().close)
             return await stopped
 
 
 async def _unless_stopped(stopped: asyncio.Future[signal.Signals], opening: Awaitable[_T]) -> _T | None:
-    """What is opened; None if a signal came first: to wait for a cluster can take for ever."""
+    """The result of `opening`, which may wait for a cluster for ever; None if a signal came first."""
     loop = asyncio.get_running_loop()
     waiting = asyncio.timeout(None)
 
@@ -181,10 +177,10 @@ async def _engine(config: ServerConfig) -> AsyncIterator[EmbeddedStore | EtcdSto
 
 
 def _store_limits(config: ServerConfig) -> Limits:
-    """etcd's clients are held to the limits of the configuration by the etcd face.
+    """The limits of the store; the etcd face holds its own clients to those of the configuration.
 
     A multi of ZooKeeper is bounded by its bytes alone, and becomes one transaction; each of its
-    operations pins what it read, so its keys are named several times.
+    operations compares what it read, so its keys are named several times.
     """
     limits = config.limits
     if config.listen_zookeeper is None and config.listen_zookeeper_tls is None:
@@ -197,7 +193,7 @@ def _store_limits(config: ServerConfig) -> Limits:
 
 
 def _certificates(config: ServerConfig) -> Certificates | None:
-    """Those of the ports that use them; files for none are not even looked at."""
+    """The certificates, if a port uses them; otherwise the files are not even read."""
     if config.tls is None or (config.listen_etcd is None and config.listen_zookeeper_tls is None):
         return None
     return Certificates(config.tls)
@@ -207,7 +203,7 @@ def _address(listener: socket.socket | None) -> Address | None:
     return None if listener is None else bound_address(listener)
 
 
-# The faces are imported when they are served: a server without them need not wait for them to load.
+# The faces are imported when they are served: a server without one does not wait for it to load.
 
 
 @contextlib.asynccontextmanager
@@ -324,7 +320,7 @@ def _warn_if_zookeeper_is_open_to_all(config: ServerConfig) -> None:
 
 
 def _is_reachable(address: Address | None) -> bool:
-    """Whether others than this machine can get there."""
+    """Whether other machines can reach it."""
     from quoracy.faces.common.guards import is_loopback
 
     return address is not None and not is_loopback(address.host)

@@ -1,8 +1,8 @@
-"""Everything `quoracy serve` can be told, in one table.
+"""Every setting of `quoracy serve`, in one table.
 
 A setting has one name.  The flag `--listen-etcd`, the variable `QUORACY_LISTEN_ETCD`, the key
 `listen-etcd` of the configuration file, the help text and the table in the guide are all derived from
-it.  Each source gives text, or what TOML makes of it, and one parser reads them all.
+it.  Each source gives text, or a value of TOML, and one parser reads them all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from quoracy.server.config import (
     default_cell_directory,
     default_engine_url,
 )
-from quoracy.server.readers import (
+from quoracy.server.values import (
     count,
     count_or_zero,
     digest,
@@ -48,8 +48,8 @@ class Setting(msgspec.Struct, Generic[_T], frozen=True):
 
     default: text as a user would write it; None leaves the setting out.
     default_shown: for a default that differs from one machine to the next.
-    secret: not shown anywhere, and no option: every user of a machine can see how a program was called.
-    toml_types: what a configuration file may write it as; all are brought to text and parsed.
+    secret: not shown anywhere, and not an option: every user of a machine can see command lines.
+    toml_types: the types that a configuration file may give it; each is turned into text and parsed.
     """
 
     name: str
@@ -479,50 +479,9 @@ LOG_FORMAT = Setting(
     default="text",
 )
 
-SETTINGS: Final[tuple[Setting[Any], ...]] = (
-    ENGINE,
-    QUOTA,
-    RETAIN_REVISIONS,
-    RETAIN_AGE,
-    CELL,
-    NODE,
-    DATA_DIR,
-    CELL_NAME,
-    CELL_CERT,
-    CELL_KEY,
-    CELL_CA,
-    ETCD_PROGRAM,
-    ETCD_FLAGS,
-    LISTEN_ETCD,
-    ADVERTISE_ETCD,
-    LISTEN_HTTP,
-    LISTEN_ZOOKEEPER,
-    LISTEN_ZOOKEEPER_TLS,
-    LISTEN_ZOOKEEPER_ADMIN,
-    TLS_CERT,
-    TLS_KEY,
-    TLS_CLIENT_CA,
-    TLS_MIN,
-    REQUEST_BYTES_MAX,
-    TXN_OPS_MAX,
-    CONNECTIONS_MAX,
-    STREAMS_MAX,
-    ZOOKEEPER_TICK_TIME,
-    ZOOKEEPER_MIN_SESSION_TIMEOUT,
-    ZOOKEEPER_MAX_SESSION_TIMEOUT,
-    ZOOKEEPER_MAX_CLIENT_CNXNS,
-    ZOOKEEPER_MAX_CNXNS,
-    ZOOKEEPER_JUTE_MAXBUFFER,
-    ZOOKEEPER_GLOBAL_OUTSTANDING_LIMIT,
-    ZOOKEEPER_COMMANDS_WHITELIST,
-    ZOOKEEPER_CONTAINER_CHECK_INTERVAL,
-    ZOOKEEPER_CONTAINER_MAX_PER_MINUTE,
-    ZOOKEEPER_CONTAINER_MAX_NEVER_USED,
-    ZOOKEEPER_EXTENDED_TYPES_ENABLED,
-    ZOOKEEPER_SKIP_ACL,
-    ZOOKEEPER_SUPER_DIGEST,
-    LOG_LEVEL,
-    LOG_FORMAT,
+# In the order in which they are defined above.
+SETTINGS: Final[tuple[Setting[Any], ...]] = tuple(
+    each for each in list(globals().values()) if isinstance(each, Setting)
 )
 
 
@@ -531,7 +490,7 @@ def in_group(group: str) -> list[Setting[Any]]:
 
 
 def without_password(text: str) -> str:
-    """A URL that may be shown: whoever reads logs and terminals does not need the password.
+    """The URL for logs and terminals, without the password.
 
     >>> without_password("etcd://ada:secret@10.0.0.1:2379")
     'etcd://ada:***@10.0.0.1:2379'

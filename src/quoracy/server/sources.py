@@ -1,18 +1,18 @@
-"""Where settings come from, and which of them wins.
+"""Sources of settings: flags, the environment, the configuration file, defaults, in this order.
 
-A flag beats the environment, the environment beats the configuration file, the file beats the default.
-What each setting turned out to be keeps its source, so that an error names the flag, the variable or
-the file and key to change, and `--show-config` can tell.
+Each setting keeps its source, so that an error names the flag, the variable or the file and key to
+change, and `--show-config` can show it.
 
 Invariants
-    * A key of the file that is no setting is an error, never ignored: it is a misspelt one.
-    * A variable that is set to nothing is not set.
+    * A key of the file that is no setting is an error: it is a misspelt one.
+    * An empty variable counts as not set.
     * Every error is one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -24,10 +24,14 @@ from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.server import settings
 from quoracy.server.cell.config import CellConfig, CellTls, choose_node
 from quoracy.server.config import Address, LogConfig, ServerConfig, TlsConfig
-from quoracy.server.settings import SETTINGS, Setting, without_password
+from quoracy.server.logs import set_level
+from quoracy.server.settings import LOG_LEVEL, SETTINGS, Setting, without_password
 from quoracy.store.rules import Limits
 
-__all__ = ["CONFIG_VARIABLE", "Effective", "gather"]
+__all__ = ["CONFIG_VARIABLE", "Effective", "gather", "read_settings_again"]
+
+
+_log = logging.getLogger(__name__)
 
 CONFIG_VARIABLE = "QUORACY_CONFIG"
 
@@ -59,7 +63,7 @@ class _Given(msgspec.Struct, frozen=True):
 
 
 class Effective:
-    """Every setting as it is in the end; made by `gather`."""
+    """Every setting with the value that is in effect; made by `gather`."""
 
     def __init__(self, given: Mapping[Setting[Any], _Given]) -> None:
         self._given = given
@@ -132,7 +136,7 @@ class Effective:
             raise InvalidRequest(f"{needing} needs {settings.LISTEN_ZOOKEEPER.name} as well.")
 
     def _blamed(self, setting: Setting[Any]) -> str:
-        """What to change; a default is nobody's doing, so its name has to do."""
+        """What the user can change: the source, or the name of a setting that has its default."""
         source = self.source(setting)
         return setting.name if source == "default" else source
 
@@ -220,7 +224,7 @@ class Effective:
 
 
 def gather(flags: Mapping[str, str], environ: Mapping[str, str], *, file: Path | None) -> Effective:
-    """Read every source.  `flags` has the names of the settings that were given as flags."""
+    """Read every source.  `flags` has setting names, not flags, as its keys."""
     in_file = {} if file is None else _read_file(file)
     return Effective({setting: _give(setting, flags, environ, in_file) for setting in SETTINGS})
 
@@ -298,3 +302,21 @@ def _shown(setting: Setting[Any], text: str | None) -> str:
     if text is None:
         return "none"
     return "***" if setting.secret else without_password(text)
+
+
+def read_settings_again(started_with: Effective, gather_again: Callable[[], Effective]) -> None:
+    """On SIGHUP: the log level takes effect, and other changed settings are named in the log.
+
+    Settings that cannot be used are logged and change nothing.
+    """
+    try:
+        now = gather_again()
+        config = now.config()
+    except InvalidRequest as error:
+        _log.error("the settings were not read again: %s", error)
+        return
+    set_level(config.log)
+    _log.info("settings read again; the log level is %s", config.log.level)
+    waiting = [each.name for each in started_with.differences(now) if each is not LOG_LEVEL]
+    if waiting:
+        _log.warning("changed, but in effect only after a restart: %s", ", ".join(waiting))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.cli.agent_config import read_settings
+from quoracy.cli.membership.agent import read_settings
 from tests.faults.scale import LONG
 from tests.membership.processes.agents import QUICK, Agents
 

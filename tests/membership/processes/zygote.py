@@ -19,8 +19,8 @@ from typing import Any, NoReturn
 # What an agent loads, now rather than in each of them.
 import uvloop  # noqa: F401
 
-import quoracy.cli.agent
-import quoracy.cli.members_table
+import quoracy.cli.membership.agent
+import quoracy.cli.membership.members
 import quoracy.membership.runtime.join  # noqa: F401
 from quoracy.cli import verbs
 

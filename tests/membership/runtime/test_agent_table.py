@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from quoracy.cli.members_table import cells_of, headline, json_report, screen_of, warnings
+from quoracy.cli.membership.members import cells_of, headline, json_report, screen_of, warnings
 from quoracy.membership.runtime.queries import AgentReport, MemberReport
 
 

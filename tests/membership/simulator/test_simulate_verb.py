@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from quoracy.cli.simulate import command
+from quoracy.cli.membership.simulate import command
 
 
 def simulate(*arguments: str) -> Result:

@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from quoracy.cli import cell_layout
-from quoracy.cli.cell_control import ask, listening
-from quoracy.cli.cell_layout import Layout, Ports, control_path, find_layout
-from quoracy.cli.cell_screen import Row, cells_of, how_to_connect
+from quoracy.cli.cell import node
+from quoracy.cli.cell.control import ask, control_path, listening
+from quoracy.cli.cell.node import Layout, Ports, find_layout
+from quoracy.cli.cell.screen import Row, cells_of, how_to_connect
 from quoracy.errors import InvalidRequest, Unavailable
 from tests.differential.etcd_server import etcd_35_program
 from tests.unit.cli.conftest import QUORACY
@@ -92,7 +92,7 @@ def test_port_that_somebody_listens_on_is_not_free() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        assert not cell_layout._is_free(taken.getsockname()[1])
+        assert not node._is_free(taken.getsockname()[1])
 
 
 def test_directory_of_something_else_is_not_touched(place: Path) -> None:
@@ -211,7 +211,7 @@ def test_cell_holds_while_a_node_is_killed_and_leaves_nothing_behind(place: Path
         assert quoracy("cell", "pause", "2", "--dir", place).stdout == "n2 is paused\n"
         assert status()[1]["state"] == "paused"
         healed = quoracy("cell", "heal", "--dir", place).stdout
-        assert healed == "n1 started again, n2 goes on\n"
+        assert healed == "n1 started again, n2 continues\n"
         eventually(all_serve, "three nodes again")
         first = status()[0]["etcd"]
         assert quoracy("get", "k", "-e", f"quoracy://{first}").stdout == "v\n"

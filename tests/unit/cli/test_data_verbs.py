@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.cli.ls import grow
+from quoracy.cli.read import grow
 from quoracy.store.model import KeyValue
 from tests.unit.cli.asking import Ask
 

@@ -14,6 +14,7 @@ import pytest
 
 import quoracy as package
 from quoracy.cli.verbs import cli
+from quoracy.compiled import is_compiled
 from tests.unit.cli.asking import Ask
 from tests.unit.cli.conftest import QUORACY
 
@@ -27,8 +28,13 @@ VERBS = [
 CODES = ["0", "1", "2", "3", "4", "5", "124", "127", "130"]
 
 
-def test_version_is_the_package_version(quoracy: Run) -> None:
-    assert quoracy("--version").stdout == f"quoracy {package.__version__}\n"
+@pytest.mark.parametrize("arguments", [["--version"], ["--version", "get"]])
+def test_version_is_the_package_version_and_says_whether_it_is_compiled(
+    quoracy: Run, arguments: list[str]
+) -> None:
+    name, version, form = quoracy(*arguments).stdout.rstrip("\n").split(" ", 2)
+    assert (name, version) == ("quoracy", package.__version__)
+    assert form.startswith("(compiled)" if is_compiled() else "(from source")
 
 
 @pytest.mark.parametrize("heavy", ["click", "asyncio", "msgspec", "quoracy.engines", "typing"])

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from quoracy.cli.progress import progress_bar
+from quoracy.cli.output import progress_bar
 
 
 class Terminal(io.StringIO):

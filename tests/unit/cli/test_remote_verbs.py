@@ -86,7 +86,7 @@ class TestOnEveryServer:
     def test_ls_reads_more_keys_than_fit_into_a_page(
         self, ask: Ask, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("quoracy.cli.ls._PAGE_KEYS", 3)
+        monkeypatch.setattr("quoracy.cli.read._PAGE_KEYS", 3)
         for number in range(8):
             ask("put", f"p/{number}", "v")
         assert len(ask("ls", "p/").lines) == 8

@@ -9,8 +9,8 @@ import sys
 import click
 import pytest
 
-from quoracy.cli.serve import command
-from quoracy.cli.serving import plain_flags
+from quoracy.cli.serve import plain_flags
+from quoracy.cli.serve_verb import command
 
 SERVE = """
 import sys

@@ -99,7 +99,8 @@ def test_what_was_answered_is_there_after_the_end(serve: Serve, tmp_path: Path) 
 
 IMPATIENT = """
 import os, signal
-from quoracy.server import ServerConfig, run_server
+from quoracy.server.config import ServerConfig
+from quoracy.server.run import run_server
 
 def signal_twice(_):
     os.kill(os.getpid(), signal.SIGTERM)

@@ -9,8 +9,8 @@ import pytest
 
 from quoracy.errors import InvalidRequest, Unavailable
 from quoracy.server.config import Address, default_engine_url
-from quoracy.server.sockets import bind, bound_address, reachable
-from quoracy.server.units import format_count, format_size, parse_duration_s, parse_size
+from quoracy.server.listeners import bind, bound_address, reachable
+from quoracy.server.values import format_count, format_size, parse_duration_s, parse_size
 
 HOME = Path("/home/ada")
 

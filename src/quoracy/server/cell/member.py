@@ -24,9 +24,8 @@ from quoracy.errors import InvalidRequest, QuoracyError, Unavailable
 from quoracy.remote.etcd_versions import known_faults
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import Target, parse_url
-from quoracy.server.cell import roll_call
-from quoracy.server.cell.config import CellConfig
-from quoracy.server.cell.joining import (
+from quoracy.server.cell import peers
+from quoracy.server.cell.bootstrap import (
     Add,
     Begin,
     Join,
@@ -37,8 +36,15 @@ from quoracy.server.cell.joining import (
     initial_cluster,
     next_step,
 )
-from quoracy.server.cell.process import EtcdRun, LogFile, start_etcd
-from quoracy.server.cell.program import Program, etcd_flags, find_program
+from quoracy.server.cell.config import CellConfig
+from quoracy.server.cell.etcd_process import (
+    EtcdRun,
+    LogFile,
+    Program,
+    etcd_flags,
+    find_program,
+    start_etcd,
+)
 from quoracy.store.rules import Limits
 
 __all__ = ["supervised_member"]
@@ -251,7 +257,7 @@ class _Member:
         """The members to join, or None to begin a new cell with those of the configuration."""
         reminder = _Reminder(self._clock, quiet_s=1.0)
         heard: dict[str, View] = {}
-        async with roll_call.answering(self._config):
+        async with peers.answering(self._config):
             while True:
                 heard |= await self._call_roll()
                 try:
@@ -264,7 +270,7 @@ class _Member:
 
     async def _call_roll(self) -> dict[str, View]:
         others = self._config.others
-        views = await asyncio.gather(*(roll_call.ask(self._config, other) for other in others))
+        views = await asyncio.gather(*(peers.ask(self._config, other) for other in others))
         return {other.name: view for other, view in zip(others, views, strict=True) if view is not None}
 
     async def _take_step(self, heard: dict[str, View]) -> dict[str, str] | None:

@@ -1,0 +1,1 @@
+"""`quoracy cell`: a whole cell on this machine."""

@@ -1,0 +1,1 @@
+"""The verbs about membership: `agent`, `members` and `simulate`."""

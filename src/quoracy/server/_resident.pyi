@@ -1,3 +1,0 @@
-# What _resident.c offers; nothing, where it was not compiled.
-
-def give_back() -> int: ...
