@@ -1,4 +1,4 @@
-"""The hot modules as C extensions: which they are, and the way back to their source."""
+"""The hot modules as C extensions: which modules, how to get back to the source, installed forms."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import hatch_build
-from quoracy.compiled import is_compiled
+import quoracy
+from quoracy import compiled
+from quoracy.compiled import compile_command, form, is_compiled
 
 ROOT = Path(hatch_build.__file__).parent
 
@@ -118,3 +120,78 @@ def test_a_wheel_has_the_extensions_only_if_it_is_for_this_machine(
     assert ("none-any" in wheel.name) == (not with_hook)
     assert bool(extensions) == with_hook
     assert "quoracy/engines/embedded/memory/state.py" in names
+
+
+# -- what an installation says of itself
+
+
+def _install(target: Path, what: Path, **environment: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    command += ["--no-deps", "--no-index", "--no-build-isolation", "--target", str(target), str(what)]
+    subprocess.run(command, env=os.environ | environment, check=True)
+
+
+def _version(installed: Path) -> str:
+    """What `quoracy --version` of that installation prints."""
+    environment = {name: value for name, value in os.environ.items() if name != "QUORACY_PURE"}
+    done = subprocess.run(
+        [sys.executable, "-m", "quoracy", "--version"],
+        env=environment | {"PYTHONPATH": str(installed)},
+        cwd=installed,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def _sdist(directory: Path) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(directory)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (sdist,) = directory.glob("*.tar.gz")
+    return sdist
+
+
+def test_an_installed_sdist_says_that_it_runs_from_source_and_how_to_compile_it(tmp_path: Path) -> None:
+    sdist = _sdist(tmp_path)
+    _install(tmp_path / "installed", sdist)
+    said = _version(tmp_path / "installed")
+    assert said.startswith(f"quoracy {quoracy.__version__} (from source")
+    if compiled._has_compiler():
+        assert "HATCH_BUILD_HOOKS_ENABLE=1" in said
+        assert said.rstrip(")\n").endswith(f"--no-binary quoracy {sdist}")
+
+
+def test_an_installed_wheel_with_extensions_says_that_it_is_compiled(tmp_path: Path) -> None:
+    if not hatch_build.is_compiled():
+        pytest.skip("nothing is compiled here: make compile")
+    _install(tmp_path / "installed", ROOT, HATCH_BUILD_HOOKS_ENABLE="1")
+    assert _version(tmp_path / "installed") == f"quoracy {quoracy.__version__} (compiled)\n"
+
+
+@pytest.fixture
+def from_source(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As if nothing were compiled, where there is a compiler."""
+    monkeypatch.delenv("QUORACY_PURE", raising=False)
+    monkeypatch.setattr(compiled, "_EXAMPLE", str(tmp_path / "state"))
+    monkeypatch.setattr(compiled, "_has_compiler", lambda: True)
+
+
+@pytest.mark.usefixtures("from_source")
+def test_a_working_tree_is_compiled_by_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(ROOT)
+    assert compile_command() == "make compile"
+    monkeypatch.chdir(tmp_path)
+    assert compile_command() == f"make -C {ROOT} compile"
+    assert form() == f"from source; compile with: make -C {ROOT} compile"
+
+
+@pytest.mark.usefixtures("from_source")
+def test_nothing_is_proposed_without_a_compiler_or_where_the_source_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(compiled, "_has_compiler", lambda: False)
+    assert (compile_command(), form()) == (None, "from source")
+    monkeypatch.setattr(compiled, "_has_compiler", lambda: True)
+    monkeypatch.setenv("QUORACY_PURE", "1")
+    assert (compile_command(), form()) == (None, "from source, as QUORACY_PURE says")

@@ -15,9 +15,7 @@ from typing import Any
 import click
 
 from quoracy.cli.parameters import read_bytes, read_duration, usage_error
-from quoracy.errors import Unsupported
 from quoracy.store.api import Store
-from quoracy.store.legacy import KnowsTimes
 from quoracy.store.model import KeyRange, Keys
 
 __all__ = ["At", "at_option", "is_everything", "select_keys", "selection_options"]
@@ -93,8 +91,6 @@ class At:
     async def find(self, store: Store) -> int:
         """The revision of this store that is meant."""
         if self.age_s is not None:
-            if not isinstance(store, KnowsTimes):
-                raise Unsupported("this store does not note when changes are made. Give a revision.")
             return await store.revision_at(self.age_s)
         if self.revision >= 1:
             return self.revision

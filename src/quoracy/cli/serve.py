@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quoracy.cli.exits import carry_out, while_read
-from quoracy.compiled import compile_command
+from quoracy.compiled import compile_command, is_compiled
 from quoracy.server.config import Address, ServerConfig, TlsConfig
 from quoracy.server.logs import set_up_logs
 from quoracy.server.settings import SETTINGS, without_password
@@ -100,10 +100,10 @@ def _greet(config: ServerConfig, started: Started) -> None:
                 "http": None if started.http is None else str(started.http),
                 **_zookeeper_extra(started),
                 "revision": started.status.revision,
+                "compiled": is_compiled(),
+                "compile_with": compile_command(),
             },
         )
-        if (command := compile_command()) is not None:
-            _log.info("runs from source", extra={"compile_with": command})
     else:
         _say(_greeting(config, started))
 

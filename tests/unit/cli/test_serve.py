@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from quoracy.compiled import compile_command
 from tests.unit.cli.conftest import FREE_PORTS, ServerProcess, assert_one_line
 
 Serve = Callable[..., ServerProcess]
@@ -26,6 +27,14 @@ def test_says_where_its_data_is_and_answers_health(serve: Serve, tmp_path: Path)
     assert (tmp_path / "not/there/yet/q.db").exists()
     answer = server.get("/health")
     assert (answer.status, answer.json["health"], answer.json["revision"]) == (200, "true", 1)
+
+
+def test_from_source_it_says_how_to_compile_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = compile_command()
+    speed = re.findall(r"^  speed +(.*)$", serve("--engine", "memory:").greeting, re.MULTILINE)
+    assert speed == ([] if command is None else [f"runs from source; faster once compiled: {command}"])
+    monkeypatch.setenv("QUORACY_PURE", "1")  # as somebody wanted it: there is nothing to say
+    assert "speed" not in serve("--engine", "memory:").greeting
 
 
 def test_default_data_is_in_the_state_directory(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from quoracy.compiled import compile_command, is_compiled
 from quoracy.server.settings import GROUPS, SETTINGS
 from tests.unit.cli.conftest import FREE_PORTS, LoggingServer, ServerProcess, assert_one_line
 
@@ -127,6 +128,7 @@ def test_json_logs_say_what_is_otherwise_printed(tmp_path: Path) -> None:
         assert ready["message"] == "ready"
         assert ready["data"] == f"{tmp_path}/q.db"
         assert ready["etcd"].startswith("127.0.0.1:")
+        assert (ready["compiled"], ready["compile_with"]) == (is_compiled(), compile_command())
         server.process.terminate()
         assert server.next_log()["message"] == "stopped by SIGTERM"
         assert server.process.stdout is not None
@@ -153,6 +155,7 @@ def test_guide_shows_the_greeting(serve: Serve, tmp_path: Path) -> None:
     etcd, http = f":{server.etcd[1]}", server.url.removeprefix("http://127.0.0.1")
     greeting = server.greeting.replace(str(tmp_path), "/home/you/.local/state/quoracy")
     greeting = greeting.replace(f" -e quoracy://127.0.0.1{etcd}", "")  # not needed for port 2379
+    greeting = re.sub(r"  speed .*\n", "", greeting)  # of a server that runs from source
     ports = {etcd: ":2379", http: ":7070", f":{server.zookeeper[1]}": ":2181"}
     for port, usual in ports.items():
         greeting = greeting.replace(port, usual)
