@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import re
 import sys
 import time
@@ -84,11 +85,10 @@ def trim_memory() -> int:
     if sys.platform != "linux":
         return 0
     import ctypes
-    import mmap
 
     libc = ctypes.PyDLL(None)  # holds the interpreter lock: no other thread of Python loads a library
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
-    page = mmap.PAGESIZE
+    page = os.sysconf("SC_PAGE_SIZE")
     trimmed = 0
     try:
         with open("/proc/self/maps", "rb") as maps, open("/proc/self/pagemap", "rb", 0) as pagemap:

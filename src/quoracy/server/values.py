@@ -6,7 +6,6 @@ Durations and sizes are written as `90m`, `1h30m`, `2GiB`.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -129,6 +128,8 @@ def file(text: str) -> Path | None:
 
 def flags(text: str) -> tuple[str, ...]:
     """Flags for a program, written as a shell would take them."""
+    import shlex
+
     try:
         given = tuple(shlex.split(text))
     except ValueError as error:
