@@ -1,4 +1,4 @@
-"""Directories on disk, for everything that makes files which must outlive a crash."""
+"""Directories on disk: making a new file's name durable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["sync_directory"]
 
 
 def sync_directory(directory: Path) -> None:
-    """Make a new file's name durable, not only its contents.  [etcd#22340]"""
+    """Sync a directory, so that the names of new files in it survive a crash.  [etcd#22340]"""
     if os.name == "nt":
         return  # directories cannot be opened there; NTFS journals names itself
     fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)

@@ -30,7 +30,7 @@ _QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
 
 class Latencies:
-    """How long things took, to 1 %, in a few kilobytes however many there were.
+    """A histogram of latencies, exact to 1 %, in a few kilobytes however many there are.
 
     >>> latencies = Latencies()
     >>> for ms in range(1, 101): latencies.add(ms / 1000)
@@ -51,7 +51,7 @@ class Latencies:
         self.max_s = max(self.max_s, seconds)
 
     def quantile(self, fraction: float) -> float:
-        """The latency that this fraction of all stayed within."""
+        """The latency that this fraction of all requests did not exceed."""
         wanted, seen = fraction * self.count, 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
@@ -70,7 +70,7 @@ class Latencies:
     default=10,
     show_default=True,
     metavar="N",
-    help="How many ask at the same time, each again when it has its answer.",
+    help="How many send requests at the same time, each the next one when it has its answer.",
 )
 @click.option(
     "--connections",
@@ -78,7 +78,7 @@ class Latencies:
     default=1,
     show_default=True,
     metavar="N",
-    help="How many connections they share.",
+    help="How many connections the clients share.",
 )
 @click.option(
     "--seconds",
@@ -107,7 +107,7 @@ def command(
     output: Output,
     endpoint: Endpoint,
 ) -> int:
-    """Put load on a store and show how many requests it answered, and how fast.
+    """Put load on a store, and show how many requests it answered and how fast.
 
     \b
     LOAD is one of
@@ -117,7 +117,7 @@ def command(
       lease  grant a lease and revoke it
 
     Everything it writes is under one key prefix, quoracy-bench/ and a random name, and is deleted at
-    the end; the revisions it made stay used up.
+    the end; the revisions it used stay used.
 
     \b
     Examples:
@@ -159,10 +159,10 @@ async def _tidy(store: Store, prefix: bytes) -> AsyncIterator[None]:
 async def _work(
     load: str, store: Store, prefix: bytes, client: int, value_size: int
 ) -> Callable[[], Awaitable[object]]:
-    """What one client does again and again."""
+    """The request that one client repeats."""
     value = secrets.token_bytes(value_size)
     keys = [b"%b%06d" % (prefix, number) for number in range(_KEYS)]
-    # Clients begin at different keys; 617 and 1,000 have no common divisor, so each visits them all.
+    # Clients start at different keys; 617 and 1,000 have no common divisor, so each visits every key.
     numbers = itertools.count(client * 37, 617)
     if load == "put":
         return lambda: store.put(keys[next(numbers) % _KEYS], value)
@@ -206,7 +206,7 @@ async def _run_load(
                 await work()
             except QuoracyError as error:
                 errors[str(error)] += 1
-                await asyncio.sleep(0.01)  # a store that refuses at once is not to be asked in a loop
+                await asyncio.sleep(0.01)  # do not spin if the store refuses at once
             else:
                 latencies.add(now() - begun)
 
@@ -220,7 +220,7 @@ async def _run_load(
 
 
 async def _progress(latencies: Latencies, started: float, seconds: float) -> None:
-    """A line on stderr that changes, for whoever watches."""
+    """A status line on stderr, if it is a terminal."""
     if not sys.stderr.isatty():
         return
     counted, at = 0, started

@@ -1,8 +1,8 @@
-"""A command that runs only while something is held: started, passed its signals, stopped in time.
+"""The command that runs while a lock is held: started, sent the signals we get, stopped in time.
 
-The command gets a process group of its own, so that what it started is stopped with it, and the
-terminal, so that Ctrl-C reaches it the way it would without us.  Ctrl-Z is ignored: a stopped holder
-would lose what it holds.  If we are killed ourselves, Linux sends it SIGTERM.
+The command gets a process group of its own, so that its children are stopped with it, and the terminal,
+so that Ctrl-C reaches it as it would without us.  Ctrl-Z is ignored: a stopped holder would lose the
+lock.  If we are killed, Linux sends it SIGTERM.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How the command ended; `lost` says why it had to, if it had to."""
+    """How the command ended; `lost` is why it was stopped, if it was."""
 
     code: int
     lost: str | None
 
 
 class Signals:
-    """The signals this process gets: the first that asks it to end is kept, all are passed on."""
+    """The signals of this process: the first one that ends it is kept, and all are passed on."""
 
     def __init__(self) -> None:
         self.ending: asyncio.Future[signal.Signals] = asyncio.get_running_loop().create_future()
@@ -82,9 +82,7 @@ async def run_command(
     terminal = _terminal()
     with _ignoring(signal.SIGTSTP, signal.SIGTTOU):
         process = await asyncio.create_subprocess_exec(
-            *command,
-            env={**os.environ, **environment},
-            preexec_fn=_prepare(terminal),
+            *command, env={**os.environ, **environment}, preexec_fn=_prepare(terminal)
         )
     signals.forward = lambda number: _signal_group(process.pid, number)
     ended = asyncio.ensure_future(process.wait())
@@ -99,7 +97,7 @@ async def run_command(
         return Ended(code if code >= 0 else 128 - code, reason)
     finally:
         signals.forward = None
-        if not ended.done():  # we are ending in the middle of it
+        if not ended.done():  # interrupted
             _signal_group(process.pid, signal.SIGKILL)
             await ended
         if terminal is not None:
@@ -109,16 +107,16 @@ async def run_command(
 
 async def _end(group: int, ended: asyncio.Future[int], grace_s: float, clock: Clock) -> None:
     _signal_group(group, signal.SIGTERM)
-    _signal_group(group, signal.SIGCONT)  # a stopped process sees SIGTERM only once it goes on
+    _signal_group(group, signal.SIGCONT)  # a stopped process gets SIGTERM only once it continues
     bell = asyncio.ensure_future(clock.sleep(grace_s))
     either: set[asyncio.Future[Any]] = {ended, bell}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     await stop(bell)
-    _signal_group(group, signal.SIGKILL)  # the command, or whatever it left running
+    _signal_group(group, signal.SIGKILL)  # the command, or children it left running
 
 
 def _prepare(terminal: int | None) -> Callable[[], None]:
-    """What the command's process does before it becomes the command."""
+    """What the child process does before it becomes the command."""
     prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
     parent = os.getpid()
 
@@ -129,14 +127,14 @@ def _prepare(terminal: int | None) -> Callable[[], None]:
         signal.signal(signal.SIGTTOU, signal.SIG_DFL)
         if prctl is not None:
             prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
-            if os.getppid() != parent:  # it ended before we asked to be told
+            if os.getppid() != parent:  # the parent ended before prctl was called
                 os.kill(os.getpid(), signal.SIGTERM)
 
     return prepare
 
 
 def _terminal() -> int | None:
-    """The terminal, if we are what it is showing."""
+    """The terminal, if we are in its foreground."""
     with contextlib.suppress(OSError):
         if os.isatty(0) and os.tcgetpgrp(0) == os.getpgrp():
             return 0
@@ -144,7 +142,7 @@ def _terminal() -> int | None:
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:
-    # The group is there as long as anybody is in it; afterwards there is nobody to tell.
+    # The group exists as long as a process is in it.
     with contextlib.suppress(ProcessLookupError):
         os.killpg(group, number)
 

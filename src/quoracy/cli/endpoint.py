@@ -1,7 +1,7 @@
-"""Which store a verb talks to: `-e URL`, who asks, and how long to wait for an answer.
+"""The store of a verb: `-e URL`, the user, TLS, and how long to wait for an answer.
 
-Every verb speaks the `Store` contract and nothing else, so each works on a Quoracy server, on an etcd
-and on a data file that no server has open.
+Verbs use the `Store` contract, so each works on a Quoracy server, on an etcd and on a data file that no
+server has open.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["DEFAULT_URL", "Endpoint", "endpoint_options"]
 DEFAULT_URL = "quoracy://127.0.0.1:2379"
 
 _T = TypeVar("_T")
-_LAST_SAY_S = 1.0
+_OWN_TIMEOUT_MARGIN_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Endpoint:
             from quoracy import Retention
 
             self._check_file(create)
-            # Looking at a store must not compact its history by the way.
+            # Reading a store must not compact its history.
             async with open_store(self.url, retention=Retention(None, None)) as store:
                 yield store
             return
@@ -96,15 +96,15 @@ class Endpoint:
         return TlsOptions(ca=self.cacert, cert=self.cert, key=self.key)
 
     def ask(self, work: Callable[[Store], Awaitable[_T]]) -> _T:
-        """Carry out something that changes nothing."""
+        """Run work that changes nothing."""
         return asyncio.run(self._within(work, writes=False))
 
     def tell(self, work: Callable[[Store], Awaitable[_T]], *, create: bool = True) -> _T:
-        """Carry out something that changes the store."""
+        """Run work that changes the store."""
         return asyncio.run(self._within(work, writes=True, create=create))
 
     def follow(self, work: Callable[[Store], Awaitable[_T]], *, create: bool = False) -> _T:
-        """Carry out something that takes as long as it takes."""
+        """Run work that has no time limit."""
 
         async def follow() -> _T:
             async with self.open(create=create) as store:
@@ -119,8 +119,8 @@ class Endpoint:
         async with self.open(create=create) as store:
             started = loop.time()
             try:
-                # A store on a server knows best how far a request got; it has the first say.
-                async with asyncio.timeout(self.timeout_s + _LAST_SAY_S):
+                # A store on a server knows how far a request got, so its own timeout comes first.
+                async with asyncio.timeout(self.timeout_s + _OWN_TIMEOUT_MARGIN_S):
                     return await work(store)
             except Unavailable as error:
                 if loop.time() - started < self.timeout_s:
@@ -130,7 +130,7 @@ class Endpoint:
                 waited = f"no answer from {self._shown} within {self.timeout_s:g} s"
                 if writes:
                     raise Indeterminate(
-                        f"{waited}: it may have been done, or not. Look before you do it again."
+                        f"{waited}: it may have been applied, or not. Check before you repeat it."
                     ) from error
                 raise TimeoutError(f"{waited}. Is it overloaded? --timeout waits longer.") from error
 
@@ -153,9 +153,9 @@ _OPTIONS = (
         metavar="NAME:PASSWORD",
         envvar="QUORACY_USER",
         show_envvar=True,
-        help="Who is asking, where a server wants to know.",
+        help="The user, for a server with authentication.",
     ),
-    click.option("--cacert", metavar="FILE", help="TLS: whom to trust, instead of the system's."),
+    click.option("--cacert", metavar="FILE", help="TLS: authorities to trust, not the system's."),
     click.option("--cert", metavar="FILE", help="TLS: the certificate to show."),
     click.option("--key", "key_file", metavar="FILE", help="TLS: the certificate's private key."),
 )

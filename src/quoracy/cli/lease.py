@@ -1,4 +1,4 @@
-"""`quoracy lease`: grant, keep, look at and end leases.  Ids are hexadecimal, as etcdctl has them."""
+"""`quoracy lease`: grant, renew, show and revoke leases.  Ids are hexadecimal, as in etcdctl."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def keep_alive(lease: int, once: bool, output: Output, endpoint: Endpoint) -> in
             except LeaseNotFound as error:
                 raise LeaseLost(f"lease {format_lease(lease)} ended or was revoked.") from error
             except (Unavailable, Indeterminate) as error:
-                # It may come back while the lease lives; if it does not, the lease is gone by then.
+                # The store may be back before the lease ends.
                 click.echo(f"quoracy: {error} Trying again.", err=True)
             else:
                 show(ttl_s)
@@ -140,7 +140,7 @@ def list_leases(output: Output, endpoint: Endpoint) -> None:
             try:
                 found.append(await store.time_to_live(lease, keys=True))
             except LeaseNotFound:
-                continue  # it ended while we asked
+                continue  # it ended meanwhile
         return found
 
     found = endpoint.ask(read)

@@ -331,12 +331,7 @@ async def _wait_for(
 
 
 async def _hold(
-    store: Store,
-    wanted: _Wanted,
-    place: Place,
-    session: Session,
-    signals: Signals,
-    clock: Clock,
+    store: Store, wanted: _Wanted, place: Place, session: Session, signals: Signals, clock: Clock
 ) -> int:
     taken = asyncio.ensure_future(wait_taken(store, place.key, place.token, clock))
     lost = asyncio.ensure_future(_either(session.lost, taken))

@@ -68,11 +68,7 @@ def selection_options(verb: Callable[..., Any]) -> Callable[..., Any]:
         return verb(*args, keys=keys, **options)
 
     decorated: Callable[..., Any] = click.option(
-        "--range",
-        "range_end",
-        type=read_bytes,
-        metavar="END",
-        help="From KEY up to, not with, END.",
+        "--range", "range_end", type=read_bytes, metavar="END", help="From KEY up to, not with, END."
     )(wrapped)
     decorated = click.option("--from-key", is_flag=True, help="KEY and every key after it.")(decorated)
     return click.option("--prefix", is_flag=True, help='Every key that starts with KEY; "" is all.')(

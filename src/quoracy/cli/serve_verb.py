@@ -40,9 +40,7 @@ class _Serve(click.Command):
 
 
 @click.command(
-    "serve",
-    cls=_Serve,
-    epilog="Sizes are written as 500MB or 2GiB, times as 90s, 30m or 1h30m.",
+    "serve", cls=_Serve, epilog="Sizes are written as 500MB or 2GiB, times as 90s, 30m or 1h30m."
 )
 @click.option(
     "--config",

@@ -1,8 +1,8 @@
-"""`quoracy status`: how each endpoint is doing, and the cluster that a node of a cell stands on.
+"""`quoracy status`: the state of each endpoint, and of the cluster below a node of a cell.
 
-One row for each endpoint, whatever it is.  On a terminal, nodes of a cell are followed by what is known
-there of their cluster: whether they serve, how far behind they are, the members and who leads.  What a
-person has to know comes last, one sentence each: why a node does not serve, and warnings.
+One row for each endpoint, whatever it is.  On a terminal, nodes of a cell are followed by what they
+know of their cluster: whether they serve, how far behind they are, the members and who leads.  Last, one
+sentence each: why a node does not serve, and warnings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["command"]
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One endpoint; what is not known there is None."""
+    """One endpoint; None is what it does not report."""
 
     endpoint: str
     version: str = "-"
@@ -113,11 +113,10 @@ def _row(found: EndpointStatus) -> _Row:
         size_bytes,
         health.role,
         status.raftTerm,
-        # What else its status complains of, its health says better.
+        # Other errors of its status are in its health, with more detail.
         alarms=tuple(error.strip() for error in status.errors if error.startswith("memberID:")),
         warnings=_unique(
-            *health.warnings,
-            *(fault for member in health.members for fault in _faults(member.version)),
+            *health.warnings, *(fault for member in health.members for fault in _faults(member.version))
         ),
         engine=cell.engine,
         cluster=health,
@@ -267,7 +266,7 @@ def _show_nodes(output: Output, nodes: list[tuple[_Row, ClusterHealth]]) -> None
 
 
 def _show_members(output: Output, seen: list[ClusterHealth]) -> None:
-    """Each member once: what a node that had an answer from it says, before one that had none."""
+    """Each member once, preferably as reported by a node that got an answer from it."""
     members: dict[str, MemberHealth] = {}
     for health in seen:
         for member in health.members:

@@ -1,8 +1,8 @@
 """Bytes as people and scripts read them: escaped text, JSON, lease ids.
 
-Keys and values are bytes.  On the command line they are what the shell passes; in text output whatever
-cannot be printed is escaped, so that no value can move a terminal's cursor or break a line; in JSON
-text stays text and everything else is base64 under a name that says so.
+Keys and values are bytes.  On the command line they are what the shell passes.  In text output, what
+cannot be printed is escaped, so that no value can move a cursor or break a line.  In JSON, text stays text
+and everything else is base64 under a name that says so.
 """
 
 from __future__ import annotations
@@ -15,22 +15,14 @@ from collections.abc import Mapping
 from quoracy.errors import InvalidRequest
 from quoracy.store.model import KeyValue
 
-__all__ = [
-    "escape",
-    "format_lease",
-    "from_shell",
-    "json_bytes",
-    "json_kv",
-    "parse_lease",
-    "readable",
-]
+__all__ = ["escape", "format_lease", "from_shell", "json_bytes", "json_kv", "parse_lease", "readable"]
 
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t", "\\": "\\\\"}
 _LEASE = re.compile(r"(?:0x)?([0-9a-fA-F]{1,16})")
 
 
 def from_shell(argument: str) -> bytes:
-    """The bytes that the shell passed, be they text or not."""
+    """The bytes that the shell passed, text or not."""
     return os.fsencode(argument)
 
 

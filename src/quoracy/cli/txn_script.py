@@ -111,11 +111,7 @@ def _parts(script: str) -> tuple[_Lines, _Lines, _Lines]:
     current = 0
     for number, line in lines:
         if line and current > 2:
-            raise _wrong(
-                number,
-                line,
-                "comes after the third part; an empty line ends a part",
-            )
+            raise _wrong(number, line, "comes after the third part; an empty line ends a part")
         if line:
             parts[current].append((number, line))
         else:

@@ -37,10 +37,7 @@ _WAITING_MAX = 1_000
 @click.option("--prefix", is_flag=True, help='Every key that starts with a KEY; "" is all.')
 @click.option("--from-key", is_flag=True, help="Every KEY and the keys after it.")
 @click.option(
-    "--after",
-    type=click.IntRange(min=0),
-    metavar="REV",
-    help="Begin with what came after REV.",
+    "--after", type=click.IntRange(min=0), metavar="REV", help="Begin with what came after REV."
 )
 @click.option("--prev", is_flag=True, help="Show what a key held before.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N events.")

@@ -174,10 +174,9 @@ def _build(config: TlsConfig) -> ssl.SSLContext:
     _require_pem(config.key, "tls-key", b"PRIVATE KEY-----", "a private key")
     _warn_if_exposed(config.key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = {
-        "1.2": ssl.TLSVersion.TLSv1_2,
-        "1.3": ssl.TLSVersion.TLSv1_3,
-    }[config.version_min]
+    context.minimum_version = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}[
+        config.version_min
+    ]
     context.options |= ssl.OP_NO_RENEGOTIATION  # RFC 9113, section 9.2.1
     context.set_ciphers(_CIPHERS)
     context.set_alpn_protocols(_ALPN)

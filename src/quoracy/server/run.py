@@ -289,7 +289,7 @@ def _warn_if_open_to_all(config: ServerConfig) -> None:
         return
     if _is_reachable(config.listen_etcd):
         _log.warning(
-            "whoever reaches %s can read and write everything: set tls-client-ca, or listen on "
+            "anybody who reaches %s can read and write everything: set tls-client-ca, or listen on "
             "127.0.0.1 only",
             config.listen_etcd,
         )
@@ -298,7 +298,7 @@ def _warn_if_open_to_all(config: ServerConfig) -> None:
 def _warn_if_zookeeper_is_open_to_all(config: ServerConfig) -> None:
     if _is_reachable(config.listen_zookeeper):
         _log.warning(
-            "whoever reaches %s can read and write every znode whose ACL does not forbid it, and "
+            "anybody who reaches %s can read and write every znode whose ACL does not forbid it, and "
             "nothing is encrypted: use listen-zookeeper-tls with tls-client-ca, or listen on 127.0.0.1 "
             "only",
             config.listen_zookeeper,
@@ -307,14 +307,14 @@ def _warn_if_zookeeper_is_open_to_all(config: ServerConfig) -> None:
         config.tls is not None and config.tls.client_ca is None
     ):
         _log.warning(
-            "whoever reaches %s can read and write every znode whose ACL does not forbid it: set "
+            "anybody who reaches %s can read and write every znode whose ACL does not forbid it: set "
             "tls-client-ca, or listen on 127.0.0.1 only",
             config.listen_zookeeper_tls,
         )
     if _is_reachable(config.listen_zookeeper_admin):
         _log.warning(
-            "whoever reaches %s can see who is connected and what is watched, and can reset counters: "
-            "listen on 127.0.0.1 only",
+            "anybody who reaches %s can see who is connected and what is watched, and can reset "
+            "counters: listen on 127.0.0.1 only",
             config.listen_zookeeper_admin,
         )
 

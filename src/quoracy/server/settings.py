@@ -130,12 +130,7 @@ RETAIN_REVISIONS = Setting(
     toml_types=_TEXT_OR_INT,
 )
 RETAIN_AGE = Setting(
-    "retain-age",
-    _DATA,
-    "TIME|off",
-    or_off(duration_s),
-    "How long to keep history.",
-    default="1h",
+    "retain-age", _DATA, "TIME|off", or_off(duration_s), "How long to keep history.", default="1h"
 )
 CELL: Setting[tuple[CellMember, ...] | None] = Setting(
     "cell",
@@ -182,12 +177,7 @@ CELL_CERT = Setting(
     default=None,
 )
 CELL_KEY = Setting(
-    "cell-key",
-    _CELL,
-    "FILE",
-    file,
-    "Its private key (PEM, no passphrase).",
-    default=None,
+    "cell-key", _CELL, "FILE", file, "Its private key (PEM, no passphrase).", default=None
 )
 CELL_CA = Setting(
     "cell-ca",
@@ -271,14 +261,7 @@ TLS_CERT = Setting(
     "The server's certificate (PEM), followed by those between it and the root.",
     default=None,
 )
-TLS_KEY = Setting(
-    "tls-key",
-    _TLS,
-    "FILE",
-    file,
-    "Its private key (PEM, no passphrase).",
-    default=None,
-)
+TLS_KEY = Setting("tls-key", _TLS, "FILE", file, "Its private key (PEM, no passphrase).", default=None)
 TLS_CLIENT_CA = Setting(
     "tls-client-ca",
     _TLS,

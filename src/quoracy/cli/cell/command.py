@@ -66,7 +66,7 @@ def up(nodes_count: int, directory: Path | None, etcd_program: Path | None) -> i
     """Start N nodes, each with an etcd member, on loopback ports, and show them until Ctrl-C.
 
     Ctrl-C, SIGTERM or closing the terminal takes everything down; what was written is kept only with
-    --dir, and goes on with the next `up` there.
+    --dir, where the next `up` continues with it.
     """
     import asyncio
 

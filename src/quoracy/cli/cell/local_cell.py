@@ -155,10 +155,7 @@ class _Cell:
             await self._wait_for_change(stopping)
 
     async def _wait_for_change(self, stopping: _Stopping) -> None:
-        waits = [
-            asyncio.create_task(self._changed.wait()),
-            asyncio.create_task(stopping.first.wait()),
-        ]
+        waits = [asyncio.create_task(self._changed.wait()), asyncio.create_task(stopping.first.wait())]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()

@@ -29,16 +29,7 @@ from quoracy.clock import Clock
 from quoracy.errors import InvalidRequest, Unavailable
 from quoracy.server.cell.etcd_process import die_with_parent
 
-__all__ = [
-    "HOST",
-    "Hit",
-    "Layout",
-    "MemberStatus",
-    "Node",
-    "Ports",
-    "State",
-    "find_layout",
-]
+__all__ = ["HOST", "Hit", "Layout", "MemberStatus", "Node", "Ports", "State", "find_layout"]
 
 
 HOST = "127.0.0.1"

@@ -111,7 +111,7 @@ def cells_of(row: Row) -> tuple[str | int, ...]:
         " ".join(member),
         "-" if row.revision is None else row.revision,
         "-" if row.lag is None else row.lag,
-        # All have the same host, and a terminal has only so many columns.
+        # All have the same host, and the width of a terminal is limited.
         *(place.removeprefix(HOST) for place in (row.etcd, row.zookeeper, row.http)),
     )
 

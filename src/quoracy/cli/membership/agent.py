@@ -48,10 +48,7 @@ class _Config:
     settings: SwimSettings
 
 
-@click.group(
-    "agent",
-    invoke_without_command=True,
-)
+@click.group("agent", invoke_without_command=True)
 @click.option(
     "--join",
     "seeds",

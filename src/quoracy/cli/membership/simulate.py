@@ -1,4 +1,4 @@
-"""`quoracy simulate`: a cluster of SWIM members in one process, with faults, told and drawn."""
+"""`quoracy simulate`: a simulated cluster of SWIM members with faults, as a timeline and a picture."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SLOW = re.compile(rf"([\d.]+%?)(?:@{_SPAN})?")
 
 
 class _Some(NamedTuple):
-    """So many, or such a share, from a time on and perhaps until another."""
+    """A number or a share of members, from one time on, perhaps until another."""
 
     amount: float
     start: float
@@ -116,7 +116,7 @@ def _read_picture(text: str) -> Path:
     type=click.IntRange(0),
     default=None,
     metavar="N",
-    help="Play this run again; without it, another each time.",
+    help="Repeat this run; without it, each run is another one.",
 )
 @click.option("--loss", type=_share, default="0", metavar="SHARE", help="Datagrams lost: 0.05 or 5%.")
 @click.option(
@@ -125,15 +125,10 @@ def _read_picture(text: str) -> Path:
     type=_read_crash,
     multiple=True,
     metavar="COUNT@T[-T]",
-    help="So many crash at a time, and perhaps start again at another.",
+    help="COUNT members crash at a time, and perhaps start again at another.",
 )
 @click.option(
-    "--leave",
-    "leaves",
-    type=_read_crash,
-    multiple=True,
-    metavar="COUNT@T",
-    help="So many say goodbye.",
+    "--leave", "leaves", type=_read_crash, multiple=True, metavar="COUNT@T", help="COUNT members leave."
 )
 @click.option(
     "--partition",
@@ -172,12 +167,12 @@ def command(
     animate: Path | None,
     output: Output,
 ) -> int:
-    """Run a cluster of SWIM members in a simulated network and tell what happened.
+    """Run a cluster of SWIM members in a simulated network and show what happened.
 
     It is the same code that real members run; only time and the network are made up. The same seed and
     the same options give the same run, so a run worth showing can be shown again.
 
-    A false positive is a death told of a member that nothing was wrong with.
+    A false positive is a member that was declared dead although nothing was wrong with it.
 
     \b
     Examples:
@@ -214,11 +209,11 @@ def _faults(
     partitions: Sequence[_Some],
     slow: _Some | None,
 ) -> list[Fault]:
-    """What the options ask for; whom it befalls depends on the seed."""
+    """The faults of the options; the seed decides which members they hit."""
     from quoracy.membership.simulator.faults import Crash, Leave, Partition, Restart, Stall
 
     rng = random.Random(f"{seed}/simulate")
-    # Nobody is in two of these, and the first, whom newcomers ask, is in none.
+    # No member is in two of these, and the first one, which new members ask, is in none.
     spare = rng.sample(names[1:], len(names) - 1)
 
     def some(count: int, option: str) -> list[str]:

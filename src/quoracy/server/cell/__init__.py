@@ -1,1 +1,1 @@
-"""Running one node of a cell: the etcd member of this machine, started, kept running and stopped."""
+"""One node of a cell: the etcd member of this machine, started, kept running and stopped."""

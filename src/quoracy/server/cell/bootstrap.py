@@ -1,19 +1,19 @@
-"""How a member without data begins: with a new cell, or as the replacement of one that was lost.  Pure.
+"""How a member without data begins: in a new cell, or in place of one that lost its data.  Pure.
 
-An empty data directory can mean two things that must not be confused.  In a cell that is new, every
+An empty data directory means one of two things.  In a cell that is new, every
 member has one, and etcd begins with `--initial-cluster-state new`.  In a cell that exists, it means
-that a member lost its disk; were that one to begin as new, it would vote with a memory it has lost,
-and acknowledged writes could be lost with it.  So the lost member is removed from the cluster, which
+that a member lost its disk; if it began as new, it would vote without remembering its earlier votes,
+and acknowledged writes could be lost.  So the lost member is removed from the cluster, which
 needs a quorum of the others, and a member with a new id is added in its place.
 
-Who decides is told what each of the others said (`View`) and, if there is a quorum, the list of
-members that it agrees on.
+The input is what each of the others said (`View`) and, if there is a quorum, the list of members that
+it agrees on.
 
 Invariants
-    * As new only if the quorum says this member never ran, or, where there is no quorum, if every
-      other member was heard and none of them has seen it run.
+    * It begins as new only if the quorum says that this member never ran, or, without a quorum, if
+      every other member answered and none of them has seen it run.
     * A member is removed only on the word of a quorum.
-    * What happened already is taken up where it was left: after a crash between removing and adding,
+    * It continues where it was interrupted: after a crash between removing and adding,
       the member is added; after one between adding and starting, it is started.
 """
 
@@ -54,7 +54,7 @@ class KnownMember:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one of the others says: that it is as empty as we are, or whom its etcd knows."""
+    """The answer of another member: it has no data either, or the members that its etcd knows."""
 
     members: tuple[KnownMember, ...] = ()
 
@@ -70,26 +70,26 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Start as a member that the cluster has been told of; `initial_cluster` is name -> peer URL."""
+    """Start as a member that was added to the cluster; `initial_cluster` is name -> peer URL."""
 
     initial_cluster: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """Tell the cluster of us; then look again."""
+    """Add us to the cluster; then look again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Remove the member we were; then look again."""
+    """Remove our former member; then look again."""
 
     lost: KnownMember
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing can be done yet; `why` says what is missing."""
+    """Wait; `why` says for what."""
 
     why: str
 
@@ -103,7 +103,7 @@ def next_step(
     """What to do with an empty data directory.
 
     heard: name -> what that other member said, now or earlier in this wait.
-    agreed: the members, by the word of a quorum; None while there is none.
+    agreed: the members that a quorum agrees on; None while there is no quorum.
     """
     if agreed is not None:
         return _by_quorum(config, agreed)
@@ -144,7 +144,7 @@ def _by_quorum(config: CellConfig, agreed: Sequence[KnownMember]) -> Step:
 
 
 def _may_be_new(config: CellConfig, view: View) -> bool:
-    """Whether this one is as new as we are: empty, or its etcd waits for us to run the first time."""
+    """Whether it may be as new as we are: empty, or its etcd waits for our first start."""
     own = _own(config, view.members)
     return view.is_empty or (own is not None and bool(own.name) and not _has_run(own))
 

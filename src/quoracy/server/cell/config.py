@@ -1,4 +1,4 @@
-"""What a cell is: its name, its members, and which of them this machine is.  Values; nothing is opened.
+"""The configuration of a cell: its name, its members, and which of them this machine is.  Values only.
 
 `--cell` names the members as NAME=HOST[:PEER_PORT[:CLIENT_PORT]], the same text on every machine.
 """
@@ -40,7 +40,7 @@ _MEMBER = re.compile(
 
 
 class CellMember(msgspec.Struct, frozen=True):
-    """One etcd member: where its peers find it, and where nodes do."""
+    """One etcd member: its address for peers, and its address for nodes."""
 
     name: str
     host: str
@@ -57,7 +57,7 @@ class CellMember(msgspec.Struct, frozen=True):
 
 
 class CellTls(msgspec.Struct, frozen=True):
-    """One set of files for members among each other and for nodes towards them.
+    """The files for connections between members, and from nodes to members.
 
     Both sides show `cert`, and both accept only what `ca` signed.
     """
@@ -110,7 +110,7 @@ class CellConfig(msgspec.Struct, frozen=True):
         return f"{self.scheme}://{member.client}"
 
     def target(self, members: Sequence[CellMember] | None = None) -> Target:
-        """How to ask these members; by default the own one first, then the others."""
+        """How to reach these members; by default the own one first, then the others."""
         asked = (self.own, *self.others) if members is None else members
         tls = self.tls
         options = None if tls is None else TlsOptions(str(tls.ca), str(tls.cert), str(tls.key))
@@ -146,16 +146,13 @@ def is_here(host: str) -> bool:
         return True
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_DGRAM)
-    except OSError:  # a name that cannot be looked up here is not ours
+    except OSError:  # a name that cannot be resolved here is not ours
         return False
     return any(_can_bind(family, place[0]) for family, _, _, _, place in found)
 
 
 def choose_node(
-    members: Sequence[CellMember],
-    named: str | None,
-    *,
-    here: Callable[[str], bool] = is_here,
+    members: Sequence[CellMember], named: str | None, *, here: Callable[[str], bool] = is_here
 ) -> str:
     """Which member this machine is: the one that was named, or the only one whose host it is."""
     names = [member.name for member in members]

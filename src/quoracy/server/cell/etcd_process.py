@@ -291,7 +291,7 @@ class EtcdRun:
         """SIGTERM, which lets it hand on leadership; after `grace_s`, SIGKILL."""
         if not self.ended.done():
             self._signal(signal.SIGTERM)
-            self._signal(signal.SIGCONT)  # a stopped process sees SIGTERM only once it goes on
+            self._signal(signal.SIGCONT)  # a stopped process gets SIGTERM only once it continues
             bell = asyncio.ensure_future(self._clock.sleep(grace_s))
             try:
                 await asyncio.wait({self.ended, bell}, return_when=asyncio.FIRST_COMPLETED)

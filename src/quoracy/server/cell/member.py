@@ -1,14 +1,13 @@
-"""The etcd member of this machine, kept running for as long as the node runs.
+"""The etcd member of this machine, kept running as long as the node runs.
 
 `supervised_member` starts it, waits until it serves, starts it again whenever it ends, and stops it
-when the node is done with it.  What to do with an empty data directory is decided in `joining`; here
-it is carried out.
+when the node stops.  `bootstrap` decides what to do with an empty data directory; this module does it.
 
 Invariants
-    * At most one etcd runs; it never outlives the context (see `process` for kill -9).
-    * Once it has served, restarting is never given up: after half a second, and later each time that
-      it does not get as far as serving, up to half a minute.  Each end is logged with what it said.
-    * Data is never deleted.  What a removed member left is moved aside, and its new place is logged.
+    * At most one etcd runs; it never outlives the context (see `etcd_process` for kill -9).
+    * Once it has served, it is restarted for ever: after half a second, and after longer each time
+      that it does not get as far as serving, up to half a minute.  Each end is logged, and why.
+    * Data is never deleted.  The data of a removed member is moved aside, and its new place is logged.
 """
 
 from __future__ import annotations
@@ -77,11 +76,11 @@ async def supervised_member(
     clock: Clock | None = None,
     grace_s: float = GRACE_S,
 ) -> AsyncIterator[Target]:
-    """Run the member and give what a store on it is opened with: it first, the other members after it.
+    """Run the member; yields the target of a store on it: it first, the other members after it.
 
-    Entering waits until the member serves, which takes a quorum: for as long as it takes, saying every
-    ten seconds what is missing.  Leaving gives the member `grace_s` before it is killed.  Raises
-    `InvalidRequest` and `Unavailable` for what waiting does not mend: no etcd program, an address in
+    Entering waits until the member serves, which takes a quorum: without a limit, logging every ten
+    seconds what is missing.  Leaving gives the member `grace_s` before it is killed.  Raises
+    `InvalidRequest` and `Unavailable` for what waiting does not solve: no etcd program, an address in
     use, another cell at one of the addresses.
     """
     program = await asyncio.to_thread(find_program, config.program)
@@ -104,7 +103,7 @@ async def supervised_member(
 
 def _tell_if_broken(keeper: asyncio.Task[None]) -> None:
     if not keeper.cancelled() and (error := keeper.exception()) is not None:
-        _log.critical("nobody starts etcd again from now on: restart the node", exc_info=error)
+        _log.critical("etcd will not be started again: restart the node", exc_info=error)
 
 
 def _say_what_runs(config: CellConfig, program: Program) -> None:
@@ -114,13 +113,13 @@ def _say_what_runs(config: CellConfig, program: Program) -> None:
         _log.warning("%s", fault)
     if len(config.members) % 2 == 0:
         _log.warning(
-            "a cell of %d members survives no more than one of %d: use an odd number",
+            "a cell of %d members survives no more failures than one of %d: use an odd number",
             len(config.members),
             len(config.members) - 1,
         )
     if config.tls is None and not _is_loopback(config.own.host):
         _log.warning(
-            "whoever reaches %s or %s can read and write everything: set cell-cert, cell-key and "
+            "anybody who reaches %s or %s can read and write everything: set cell-cert, cell-key and "
             "cell-ca, or see to it that only members reach them",
             config.own.peer,
             config.own.client,
@@ -198,7 +197,7 @@ class _Member:
                 self._run = None
 
     async def wait_serving(self, keeper: asyncio.Task[None]) -> None:
-        """Until a linearizable read through our member is answered."""
+        """Wait until a linearizable read through our member is answered."""
         reminder = _Reminder(self._clock, quiet_s=3.0)
         async with open_remote(self._config.target([self._config.own]), timeout_s=_ASK_S) as store:
             while True:
@@ -215,7 +214,7 @@ class _Member:
                 await self._clock.sleep(_LOOK_S)
 
     async def _hear_out(self, run: EtcdRun) -> None:
-        """Wait for its end, and pass on what it has to complain of meanwhile."""
+        """Wait for its end; log its errors meanwhile."""
         while not run.ended.done():
             bell = asyncio.ensure_future(self._clock.sleep(_LOG_LOOK_S))
             await asyncio.wait({run.ended, bell}, return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +223,7 @@ class _Member:
                 _log.warning("etcd: %s", said)
 
     def _got_far(self, lasted_s: float) -> bool:
-        """Whether the run that ended was more than an attempt."""
+        """Whether the run that ended got as far as serving, or lasted long enough."""
         return lasted_s > _STEADY_S or self._log_file.has_said(_READY)
 
     def _tell_end(self, run: EtcdRun, pause_s: float) -> None:
@@ -259,7 +258,7 @@ class _Member:
         heard: dict[str, View] = {}
         async with peers.answering(self._config):
             while True:
-                heard |= await self._call_roll()
+                heard |= await self._ask_others()
                 try:
                     cluster = await self._take_step(heard)
                 except _NotYet as not_yet:
@@ -268,13 +267,13 @@ class _Member:
                 else:
                     return cluster
 
-    async def _call_roll(self) -> dict[str, View]:
+    async def _ask_others(self) -> dict[str, View]:
         others = self._config.others
         views = await asyncio.gather(*(peers.ask(self._config, other) for other in others))
         return {other.name: view for other, view in zip(others, views, strict=True) if view is not None}
 
     async def _take_step(self, heard: dict[str, View]) -> dict[str, str] | None:
-        """Raises `_NotYet` when it has to be tried again."""
+        """Raises `_NotYet` if it has to be tried again."""
         if all(view.is_empty for view in heard.values()):
             self._begin_if_all_are_new(heard)
             return None
@@ -331,7 +330,7 @@ class _Member:
             raise _NotYet(f"the lost member cannot be removed yet: {error}") from error
 
     async def _refuse_to_replace_the_living(self, lost: KnownMember) -> None:
-        """A node that was given another's name by mistake must not throw that one out."""
+        """A node that was given another's name by mistake must not remove that one."""
         urls = [url.partition("://")[2] for url in lost.client_urls]
         target = self._config.target()
         addresses = parse_url(f"etcd://{','.join(urls)}").addresses
@@ -350,7 +349,7 @@ class _NotYet(Exception):
 
 
 class _Reminder:
-    """Says what is waited for: when it changes, and every ten seconds; at first nothing for a while."""
+    """Logs what is waited for: when it changes, and every ten seconds, after a quiet start."""
 
     def __init__(self, clock: Clock, *, quiet_s: float) -> None:
         self._clock = clock
@@ -367,7 +366,7 @@ class _Reminder:
 
 
 async def _prove_quorum(store: RemoteStore) -> None:
-    """A linearizable read is answered only where most members agree on who leads."""
+    """A linearizable read is answered only if a majority agrees on the leader."""
     await store.range(b"\x00", count_only=True)
 
 

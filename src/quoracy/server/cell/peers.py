@@ -1,4 +1,4 @@
-"""Members without data finding each other before any etcd runs.
+"""The other members of a cell, asked and answered before any etcd runs.
 
 A node whose data directory is empty answers at its peer address, where its etcd will be, that it is
 empty; and it asks the others at theirs.  Both use the request that etcd itself answers there, GET
@@ -36,7 +36,7 @@ _OPEN_MAX = 32
 
 @asynccontextmanager
 async def answering(config: CellConfig) -> AsyncIterator[None]:
-    """Tell whoever asks at our peer address that we have no data."""
+    """Answer at our peer address that we have no data."""
     body = json.dumps({"quoracy_cell": config.name, "member": config.node, "empty": True})
     answer = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n{body}"
     context = None if config.tls is None else _context(config.tls, ssl.PROTOCOL_TLS_SERVER)
@@ -53,7 +53,7 @@ async def answering(config: CellConfig) -> AsyncIterator[None]:
 async def _accepting(
     listener: socket.socket, handle: Callable[[socket.socket], Coroutine[None, None, None]]
 ) -> AsyncIterator[None]:
-    """Handle connections until this is left; those that are open then are closed.
+    """Handle connections until the block ends; then close those that are open.
 
     Not asyncio's server: one that is closed between accepting a connection and setting it up leaves the
     connection open.
@@ -104,9 +104,9 @@ async def _answer(connection: socket.socket, answer: bytes, context: ssl.SSLCont
             transport, _ = await asyncio.shield(setting_up)
             await reader.readuntil(b"\r\n\r\n")
             transport.write(answer)
-            await reader.read()  # until whoever asked has read it and is gone
+            await reader.read()  # until the peer has read it and closed
     except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        return  # it is gone already, or was not asking this
+        return  # the peer is gone, or asked something else
     finally:
         setting_up.add_done_callback(functools.partial(_abort, connection))
 
@@ -119,9 +119,9 @@ def _abort(connection: socket.socket, set_up: asyncio.Future[tuple[Any, Any]]) -
 
 
 async def ask(config: CellConfig, member: CellMember) -> View | None:
-    """What is at another member's peer address; None if nobody answers.
+    """Ask at another member's peer address; None if there is no answer.
 
-    Raises `InvalidRequest` if somebody of another cell is there.
+    Raises `InvalidRequest` if a member of another cell answers.
     """
     return await asyncio.to_thread(_ask, config, member)
 
@@ -156,7 +156,7 @@ def _view(config: CellConfig, member: CellMember, said: object) -> View | None:
             return View()
         case [*members] if members:
             return View(tuple(_known(each) for each in members if isinstance(each, dict)))
-        case _:  # an etcd that is only just starting, or something else altogether
+        case _:  # an etcd that is starting, or something else
             return None
 
 
