@@ -1,9 +1,9 @@
-"""Clocks: the only code that reads the time.  Everything else is given a Clock, or a reading.
+"""Clocks, the only readers of time: everything else receives a Clock, or a reading of one.
 
 Invariants
-    * `now()` is monotonic and independent of the wall clock, which may jump.  It measures
-      durations.
-    * `wall()` may jump either way.  It is only for what has to outlive the process.
+    * `now()` is monotonic and independent of the wall clock, which may jump.  Durations are measured
+      with it.
+    * `wall()` may jump in either direction.  It is only for times that must outlive the process.
     * ManualClock moves only when a test moves it, so a test controls every expiry and every age.
 """
 
@@ -20,18 +20,18 @@ __all__ = ["BootClock", "Clock", "ManualClock", "SystemClock", "Timer"]
 
 
 class Timer(Protocol):
-    """A pending call that can be cancelled."""
+    """A call in the future, which can be cancelled."""
 
     def cancel(self) -> object: ...
 
 
 class Clock(Protocol):
-    """A monotonic time in seconds, sleeping by it, and the wall clock."""
+    """A monotonic time in seconds, a sleep that follows it, and the wall clock."""
 
     def now(self) -> float: ...
 
     def wall(self) -> float:
-        """Seconds since 1970, by this machine's clock."""
+        """Seconds since 1970, according to this machine."""
         ...
 
     async def sleep(self, seconds: float) -> None: ...
@@ -44,7 +44,7 @@ class Clock(Protocol):
 class SystemClock:
     """The machine's clocks."""
 
-    # Without functions of our own in between: a busy server reads both for every request.
+    # Without wrapper functions: a busy server reads both for every request.
     now = staticmethod(time.monotonic)
     wall = staticmethod(time.time)
 
@@ -56,11 +56,11 @@ class SystemClock:
 
 
 class BootClock(SystemClock):
-    """A `SystemClock` that continues while the machine is suspended, where the system offers that.
+    """A `SystemClock` that continues while the machine is suspended, if the system supports it.
 
-    It is for the holder of a lease that ends by another machine's clock: the monotonic clock of Linux
-    stops while a laptop is suspended, and the server's does not.  A sleep or a timer wakes late after
-    a suspension; `now()` is right at once.
+    It is for holders of something that expires by another machine's clock: the monotonic clock of Linux
+    stands still while a laptop is suspended, and the server's clock does not.  Sleeps and timers that
+    became due in that time fire late, but `now()` is right at once.
     """
 
     @staticmethod
@@ -68,7 +68,7 @@ class BootClock(SystemClock):
         return time.clock_gettime(_BOOT_TIME)
 
 
-# macOS lacks it, and has only the monotonic clock.
+# macOS has no such clock; its monotonic clock is used instead.
 _BOOT_TIME: int = getattr(time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", 1))
 
 
@@ -94,7 +94,7 @@ class ManualClock:
         return self._now + self._wall_ahead
 
     def set_wall(self, wall: float) -> None:
-        """Set the wall clock, as a person or NTP does; `now()` does not change."""
+        """Set the clock on the wall, as a person or NTP does; `now()` does not notice."""
         self._wall_ahead = wall - self._now
 
     async def sleep(self, seconds: float) -> None:
@@ -105,14 +105,14 @@ class ManualClock:
     def call_later(self, seconds: float, callback: Callable[[], object]) -> Timer:
         wake: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         wake.add_done_callback(lambda woken: None if woken.cancelled() else callback())
-        if seconds <= 0:  # due already, even if the clock never moves
+        if seconds <= 0:  # due already, whether or not the clock ever moves
             wake.set_result(None)
         else:
             heapq.heappush(self._sleepers, (self._now + seconds, next(self._order), wake))
         return wake
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass: every sleeper wakes at its deadline."""
+        """Let time pass as it does when all is well: every sleeper wakes at its own moment."""
         until = self._now + seconds
         await _settle()
         while self._sleepers and self._sleepers[0][0] <= until:
@@ -121,7 +121,7 @@ class ManualClock:
             if not wake.done():
                 wake.set_result(None)
             await _settle()
-        self._now = max(self._now, until)  # a sleeper may have jumped further
+        self._now = max(self._now, until)  # a sleeper may have jumped further: it never goes back
 
     def jump(self, seconds: float) -> None:
         """Move at once, as after a stopped process or a suspended machine: sleepers wake late.

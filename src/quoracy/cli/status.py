@@ -1,8 +1,8 @@
 """`quoracy status`: the state of each endpoint, and of the cluster below a node of a cell.
 
 One row for each endpoint, whatever it is.  On a terminal, nodes of a cell are followed by what they
-know of their cluster: whether they serve, how far behind they are, the members and who leads.  Last, one
-sentence each: why a node does not serve, and warnings.
+know of their cluster: whether they serve, how far behind they are, the members and who leads.  Last,
+one sentence each: why a node does not serve, and warnings.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Bytes as people and scripts read them: escaped text, JSON, lease ids.
 
 Keys and values are bytes.  On the command line they are what the shell passes.  In text output, what
-cannot be printed is escaped, so that no value can move a cursor or break a line.  In JSON, text stays text
-and everything else is base64 under a name that says so.
+cannot be printed is escaped, so that no value can move a cursor or break a line.  In JSON, text stays
+text and everything else is base64 under a name that says so.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ The collector
 Resident memory
     Most resident pages of a process that has just started are code that ran once, and of one that was
     busy, code that runs only then.  `MemoryTrimmer` gives such pages back to the system; a page that is
-    used again is found in the system's cache of files.  See docs/decisions/0015.
+    used again is found in the system's cache of files.  See docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 from quoracy.clock import Clock, SystemClock, Timer
 
-__all__ = ["MemoryTrimmer", "freeze_loaded", "run", "trim_memory"]
+__all__ = ["MemoryTrimmer", "freeze_loaded", "loop_factory", "run", "trim_memory"]
 
 _T = TypeVar("_T")
 
@@ -55,7 +55,7 @@ def run(main: Coroutine[Any, Any, _T]) -> _T:
     gc.set_threshold(*_GC_THRESHOLDS)
     sys.setswitchinterval(_SWITCH_S)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(main)
     finally:
         # The process ends soon, and Python would look through all of its objects before it does.
@@ -67,7 +67,8 @@ def freeze_loaded() -> None:
     gc.freeze()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """uvloop's event loop where there is one, else asyncio's."""
     try:
         import uvloop
     except ImportError:  # Windows

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, assert_never
@@ -23,6 +23,7 @@ from quoracy.cli.membership.members import json_meta, key_options, read_key_file
 from quoracy.cli.output import Form, Output, output_options
 from quoracy.cli.text import escape
 from quoracy.errors import InvalidRequest
+from quoracy.server.runtime import loop_factory
 
 if TYPE_CHECKING:
     from quoracy.membership import ClusterEvent, MemberView, SwimSettings
@@ -233,19 +234,12 @@ async def _stopping() -> AsyncIterator[asyncio.Future[signal.Signals]]:
 
 
 def _run(main: Coroutine[Any, Any, _T]) -> _T:
-    # Not `server.runtime.run`: importing it would load a store, which a member does not need.
-    factory: Callable[[], asyncio.AbstractEventLoop]
-    try:
-        import uvloop
-    except ImportError:  # Windows
-        factory = asyncio.new_event_loop
-    else:
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    # Not `server.runtime.run`, which sets the collector for a server's many objects.
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(main)
 
 
-# -- what is said ------------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------
 
 
 class _Said:
