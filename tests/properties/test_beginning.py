@@ -84,12 +84,11 @@ def _outcome(state: State, txn: Txn, plain: bool) -> TxnResult | str:
 
 
 async def _begun(store: EmbeddedStore, txn: Txn) -> TxnResult | str:
-    """By `begin`; what that leaves to `txn` must be refused there."""
-    done: asyncio.Future[TxnResult] = asyncio.get_running_loop().create_future()
+    """By way of `begin`.  # legacy"""
+    done: asyncio.Future[TxnResult | str] = asyncio.get_running_loop().create_future()
 
     def on_done(result: TxnResult | None, error: BaseException | None) -> None:
-        assert result is not None, error
-        done.set_result(result)
+        done.set_result(repr(error) if result is None else result)
 
     with contextlib.suppress(Rejected):
         if store.begin(txn, on_done):

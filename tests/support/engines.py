@@ -47,6 +47,7 @@ class Capability(Enum):
     RETENTION = "the test chooses how much history is kept"
     QUICK_REPLAY = "history is replayed at once, so that a test may want that for every single event"
     FORGETS_AT_ONCE = "what was compacted is gone at once, for watches that lag behind it, too"
+    ORDER = "writes take effect in the call, one after the other, and end in that order"
     COMPACTED_DELETES = "a watch from the compaction revision is told of keys deleted in it"
 
 
@@ -178,6 +179,7 @@ _ETCD_LACKS = frozenset(
         Capability.LIMITS,
         Capability.RETENTION,
         Capability.QUICK_REPLAY,
+        Capability.ORDER,
         Capability.COMPACTED_DELETES,
     }
 )
@@ -189,7 +191,11 @@ ENGINES = (
     EngineKind("memory", _memory, lacks=frozenset({Capability.REOPEN})),
     EngineKind("sqlite", _sqlite),
     # Its store's time is the test's, but the client's is the machine's: progress after a while, say.
-    EngineKind("remote", _remote, lacks=frozenset({Capability.REOPEN, Capability.CLOCK})),
+    EngineKind(
+        "remote",
+        _remote,
+        lacks=frozenset({Capability.REOPEN, Capability.CLOCK, Capability.ORDER}),
+    ),
     # On an etcd: what the nodes of a cell are made of.  With requests going round three nodes, and the
     # client alone on each etcd, where time is no object.
     EngineKind("etcd", _replica_of_etcd("3.4"), lacks=_REPLICA_LACKS),
@@ -229,9 +235,12 @@ class Engine:
         self._directory = directory
         self._servers, self._ends = servers, ends
 
+    def lacks(self, capability: Capability) -> bool:
+        return capability in self._kind.lacks
+
     def needs(self, capability: Capability) -> None:
         """Skip the running test if this engine declares that it lacks the capability."""
-        if capability in self._kind.lacks:
+        if self.lacks(capability):
             pytest.skip(f"{self.name} declares it lacks: {capability.value}")
 
     def open(

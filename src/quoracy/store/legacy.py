@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from quoracy.errors import Unavailable, Unsupported
@@ -266,23 +267,21 @@ class LegacyWatch:
         raise NotImplementedError
 
 
-_tasks: set[asyncio.Task[None]] = set()
+_tasks: set[asyncio.Task[Any]] = set()
 
 
-def _run(work: Awaitable[Any], completion: Completion) -> None:
-    task = asyncio.get_running_loop().create_task(_carry_out(work, completion))
+def _run(work: Coroutine[Any, Any, Any], completion: Completion) -> None:
+    task = asyncio.get_running_loop().create_task(work)
     _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
+    task.add_done_callback(partial(_ended, completion))
     completion.on_abandon = task.cancel  # type: ignore[assignment]
 
 
-async def _carry_out(work: Awaitable[Any], completion: Completion) -> None:
-    try:
-        result = await work
-    except asyncio.CancelledError:
-        completion.done(None, Unavailable("the caller gave it up"))
-        raise
-    except Exception as error:  # noqa: BLE001 (it is passed on)
+def _ended(completion: Completion, task: asyncio.Task[Any]) -> None:
+    _tasks.discard(task)
+    if task.cancelled():
+        completion.done(None, Unavailable("the caller no longer waits"))
+    elif (error := task.exception()) is not None:
         completion.done(None, error)
     else:
-        completion.done(result, None)
+        completion.done(task.result(), None)

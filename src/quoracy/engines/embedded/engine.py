@@ -11,12 +11,13 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
 from quoracy.clock import Clock
-from quoracy.engines.embedded.committing.group_commit import GroupCommit, put_bytes
+from quoracy.engines.embedded.committing.group_commit import GroupCommit
+from quoracy.engines.embedded.committing.legacy import LegacyCompletion
 from quoracy.engines.embedded.disk.backup import BackupReport, Progress, write_backup
 from quoracy.engines.embedded.disk.journal import JournalSize
 from quoracy.engines.embedded.disk.writer import Writer
@@ -27,14 +28,15 @@ from quoracy.engines.embedded.memory.timeline import SavedTimeline
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.embedded.watching.followers import EmbeddedFollowing
 from quoracy.engines.embedded.watching.watch import EmbeddedWatch
-from quoracy.errors import Indeterminate, Rejected, StorageFailed, StoreClosed
-from quoracy.store.api import RangeOptions, WatchOptions
+from quoracy.errors import Indeterminate, Rejected, StorageFailed, StoreClosed, Unavailable
+from quoracy.store.api import WatchOptions
+from quoracy.store.completion import Completion
+from quoracy.store.coroutines import CoroutineStore
 from quoracy.store.digest import Digest
-from quoracy.store.legacy import Ahead, Follower, LegacyStore, OnDone
+from quoracy.store.legacy import Ahead, Follower, OnDone
 from quoracy.store.model import (
     Alarm,
     Delete,
-    DeleteResult,
     KeyRange,
     Keys,
     KeyValue,
@@ -42,26 +44,20 @@ from quoracy.store.model import (
     LeaseId,
     LeaseStatus,
     Put,
-    PutResult,
     Range,
-    RangeResult,
     Revision,
     StateHash,
     StoreStatus,
     Txn,
-    TxnResult,
+    WaitFirst,
 )
 from quoracy.store.rules import (
     Limits,
     as_range,
-    check_delete,
     check_keys,
     check_lease_id,
     check_lease_ttl,
-    check_put,
     check_range,
-    check_txn,
-    writes,
 )
 
 __all__ = ["EmbeddedStatistics", "EmbeddedStore"]
@@ -85,8 +81,12 @@ class EmbeddedStatistics(msgspec.Struct, frozen=True):
     garbage_count: int
 
 
-class EmbeddedStore(LegacyStore):
+class EmbeddedStore(CoroutineStore):
     """A `Store` in this process.  Made by `open_store`; lives on the loop it was made on."""
+
+    # What does not wait is the commits' own, without a call in between.
+    submit: Callable[[Put | Delete | Txn, Completion], None]
+    read: Callable[[Range | WaitFirst, Completion], None]
 
     def __init__(
         self,
@@ -109,6 +109,7 @@ class EmbeddedStore(LegacyStore):
         self._streams: set[EmbeddedWatch] = set()
         self._compacting = asyncio.Lock()
         self._pins: dict[object, int] = {}
+        self._making_room: asyncio.Task[None] | None = None
         self._times = Timekeeper(clock, revision=state.revision, saved=times)
         self._maintenance = Maintenance(self, state, retention, clock, garbage)
         commits = self._commits = GroupCommit(
@@ -117,27 +118,24 @@ class EmbeddedStore(LegacyStore):
             limits=limits,
             loop=self._loop,
             on_compacted=self._maintenance.wake,
+            on_full=self._start_making_room,
             on_left=self._maintenance.left,
         )
-        # What does not wait is done there, without a call in between.
-        self.read_now = commits.read
-        self.begin = self.begin_replying = commits.begin
-        self.expect = commits.expect
+        self.submit = commits.submit
+        self.read = commits.read
+        self.catch_up = commits.catch_up  # type: ignore[method-assign]
+        self.read_now = commits.read_now  # legacy
+        self.begin = self.begin_replying = commits.begin  # legacy
+        self.expect = commits.expect  # legacy
         self.end_lease = commits.end_lease
         self.fail = commits.fail
         self.review_space = commits.review_space
-
-    def catch_up(self) -> None:
-        self._commits.catch_up()
 
     def start(self, writer: Writer) -> None:
         self._commits.use(writer)
         self._maintenance.start(writer)
 
     # -- reading -------------------------------------------------------------------------
-
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        return self.read_now(Range(keys, **options))
 
     async def backup(self, path: str | Path, *, progress: Progress | None = None) -> BackupReport:
         """Write everything to a file that `quoracy.restore` takes, while the store goes on."""
@@ -226,68 +224,13 @@ class EmbeddedStore(LegacyStore):
 
     # -- writing -------------------------------------------------------------------------
 
-    async def put(
-        self,
-        key: bytes,
-        value: bytes = b"",
-        *,
-        lease: int = 0,
-        prev_kv: bool = False,
-        ignore_value: bool = False,
-        ignore_lease: bool = False,
-    ) -> PutResult:
-        commits = self._commits
-        if not (prev_kv or ignore_value or ignore_lease):
-            promised = commits.put_value(key, value, lease)
-            if promised is not None:
-                return await promised
-        op = Put(key, value, lease, prev_kv, ignore_value, ignore_lease)
-        check_put(op, self.limits)
-        size = len(key) + len(value)
-        if commits.is_full(size):
-            await self._make_room()
-        try:
-            answer = commits.put(op, size)
-        except Rejected:
-            await self._settled()  # what it was judged by must not be undone either
-            raise
-        return await answer
-
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        op = Delete(keys, prev_kv)
-        check_delete(op, self.limits)
-        self._commits.check_writable()
-        before = self._state.revision
-        result = self._state.delete(op)
-        await self._changed_since(before)
-        return result
-
-    async def txn(self, txn: Txn) -> TxnResult:
-        plain = check_txn(txn, self.limits)
-        if not writes((txn,)):
-            self._commits.check_open()
-            return self._state.read_txn(txn, newest=self._commits.durable)
-        size = put_bytes(txn)
-        if size:
-            if self._commits.is_full(size):
-                await self._make_room()
-            self._commits.check_room(size)
-        self._commits.check_writable()
-        before = self._state.revision
-        try:
-            result = self._state.plain_txn(txn) if plain else self._state.txn(txn)
-        except Rejected:
-            await self._settled()
-            raise
-        await self._changed_since(before)
-        return result
-
-    async def make_room(self) -> None:
-        await self._settled()  # only what is durable can become history
+    async def make_room(self) -> None:  # legacy
         await self._make_room()
-        self._commits.check_room(0)
+        self._commits.check_room()
 
-    def follow(self, keys: KeyRange, *, after: int, follower: Follower) -> EmbeddedFollowing:
+    def follow(  # legacy
+        self, keys: KeyRange, *, after: int, follower: Follower
+    ) -> EmbeddedFollowing:
         self._commits.check_open()
         return self._commits.followings.add(keys, after, self._commits.durable, follower)
 
@@ -299,7 +242,7 @@ class EmbeddedStore(LegacyStore):
             self._state.check_compact(at, newest=self._state.revision)
             await self._settled()
             self._commits.check_writable()
-            await self._commits.enlist_compaction(at)
+            await self._commits.enlist_compaction(at).wait()
 
     # -- leases --------------------------------------------------------------------------
 
@@ -309,7 +252,7 @@ class EmbeddedStore(LegacyStore):
             check_lease_id(id)
         if self._commits.is_full(0):
             await self._make_room()
-        self._commits.check_room(0)
+        self._commits.check_room()
         leases = self._state.leases
         while id is None:
             candidate = LeaseId(self._rng.getrandbits(63))
@@ -320,7 +263,7 @@ class EmbeddedStore(LegacyStore):
         except Rejected:
             await self._leases_settled()
             raise
-        await self._commits.enlist_grant(id, granted_s)
+        await self._commits.enlist_grant(id, granted_s).wait()
         return LeaseGrant(id, granted_s)
 
     async def keep_alive(self, lease: int) -> LeaseGrant:
@@ -355,23 +298,16 @@ class EmbeddedStore(LegacyStore):
         await self._leases_settled()
         return ids
 
-    async def _changed_since(self, before: int) -> None:
-        """Put what changed into the group; wait for it, or for whatever the answer has seen."""
-        if self._commits.stage(before):
-            await self._commits.enlist()
-        else:
-            await self._settled()
-
     async def _settled(self) -> None:
         """Returns when everything in memory is durable."""
         waiter = self._commits.settling()
         if waiter is not None:
-            await waiter
+            await waiter.wait()
 
     async def _leases_settled(self) -> None:
         waiter = self._commits.leases_settling()
         if waiter is not None:
-            await waiter
+            await waiter.wait()
 
     # -- watching ------------------------------------------------------------------------
 
@@ -386,28 +322,26 @@ class EmbeddedStore(LegacyStore):
     def leave_stream(self, stream: EmbeddedWatch) -> None:
         self._streams.discard(stream)
 
-    def when_oldest(
+    def when_oldest(  # legacy
         self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
     ) -> Callable[[], None]:
         self._commits.check_open()
-        return self._commits.first_waits.begin(name, key, token, on_done, ahead)
+        is_over = False
 
-    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
-        waiter: asyncio.Future[Revision | None] = self._loop.create_future()
+        def done(result: Any, error: BaseException | None) -> None:
+            nonlocal is_over
+            if not is_over:
+                is_over = True
+                on_done(result, error)
 
-        def on_done(seen: Revision | None, error: BaseException | None) -> None:
-            if waiter.done():
-                return
-            if error is not None:
-                waiter.set_exception(error)
-            else:
-                waiter.set_result(seen)
+        def give_up() -> None:
+            nonlocal is_over
+            is_over = True
+            completion.abandon()
 
-        give_up = self.when_oldest(name, key, token, on_done)
-        try:
-            return await waiter
-        finally:
-            give_up()
+        completion = LegacyCompletion(done, ahead)
+        self._loop.call_soon(self.read, WaitFirst(name, key, token), completion)
+        return give_up
 
     def tick_watches(self, now: float) -> None:
         self._commits.hub.tick(now=now)
@@ -421,8 +355,24 @@ class EmbeddedStore(LegacyStore):
         if times is not None:
             self._commits.remember("timeline", times)
 
+    # -- making room -----------------------------------------------------------------------
+
+    def _start_making_room(self) -> None:
+        self._making_room = self._loop.create_task(self._make_room_for_waiting())
+
+    async def _make_room_for_waiting(self) -> None:
+        is_enough = False
+        while not is_enough:
+            try:
+                await self._make_room()
+            except (Unavailable, Indeterminate):
+                # The disk failed or the store was closed; each write that waits is refused for that.
+                assert self._commits.is_closed or self._commits.failure is not None
+            is_enough = self._commits.take_waiting()
+
     async def _make_room(self) -> None:
-        """History gives way to data: at once, before a write is refused for it."""
+        """Let history give way to data, at once."""
+        await self._settled()  # only what is durable can become history
         self._commits.check_writable()
         await self._maintenance.compact_all()
         self.review_space()
@@ -449,10 +399,14 @@ class EmbeddedStore(LegacyStore):
                 await self._settled()
                 await self._remember_at_last()
         finally:
+            if self._making_room is not None:
+                self._making_room.cancel()
+                await asyncio.wait([self._making_room])
+                self._commits.take_waiting()
             for stream in list(self._streams):
                 stream.store_closed()
             self._commits.followings.dismiss(StoreClosed())
-            self._commits.first_waits.dismiss(StoreClosed())
+            self._commits.queue_waits.dismiss(StoreClosed())
             await self._commits.writer.close()
 
     async def _remember_at_last(self) -> None:

@@ -1,79 +1,54 @@
-"""A group commit: the batch that goes to disk together, and everybody who waits for it."""
+"""A commit group: the batch that goes to disk together, and the completions that wait for it."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from typing import Any
 
 from quoracy.engines.embedded.committing.batch import Batch
-from quoracy.store.completion import Reply
-from quoracy.store.following import OnFailed
-from quoracy.store.legacy import OnDone
-from quoracy.store.model import PutResult, Revision
+from quoracy.store.completion import Completion, Reply
+from quoracy.store.coroutines import FutureCompletion
+from quoracy.store.model import Revision
 
-__all__ = ["Group"]
+__all__ = ["Group", "complete"]
 
 _log = logging.getLogger(__name__)
 
 
 class Group(Batch):
-    """A batch with those who hear how it ended; `takers` only if it failed."""
+    """A batch and its completions, each with the result that it gets, or with why it was rejected."""
 
-    __slots__ = (
-        "answers",
-        "callers",
-        "leases_count",
-        "replies",
-        "revision",
-        "takers",
-        "waiters",
-    )
+    __slots__ = ("clients_count", "completions", "leases_count", "replies", "revision")
 
     def __init__(self) -> None:
         super().__init__()
         self.leases_count = 0  # leases there are when it is durable
         self.revision: Revision = Revision(0)
-        self.waiters: list[asyncio.Future[None]] = []
-        self.answers: list[tuple[asyncio.Future[PutResult], PutResult]] = []
-        self.callers: list[tuple[OnDone, object]] = []  # with the result they get
-        self.takers: list[tuple[OnFailed, int]] = []  # with the revision they made
-        self.replies: list[Reply] = []  # that leave in the moment in which it is durable
+        self.completions: list[tuple[Completion, Any]] = []
+        self.clients_count = 0  # completions of a face, whose clients mostly write again at once
+        self.replies: list[Reply] = []  # legacy
 
-    @property
-    def waiting_count(self) -> int:
-        return len(self.answers) + len(self.waiters) + len(self.callers) + len(self.takers)
-
-    @property
-    def clients_count(self) -> int:
-        """Of those who wait, the ones whom a face tells: they are elsewhere, and mostly back soon."""
-        return len(self.callers) + len(self.takers)
+    def add(self, completion: Completion, result: Any) -> None:
+        self.completions.append((completion, result))
+        if type(completion) is not FutureCompletion:
+            self.clients_count += 1
 
     def succeeded(self) -> None:
-        for answer, put in self.answers:
-            if not answer.done():
-                answer.set_result(put)
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        for on_done, result in self.callers:
-            _tell(on_done, result, None)
+        for completion, result in self.completions:
+            complete(completion, result)
 
     def failed(self, error: BaseException) -> None:
-        for answer, _ in self.answers:
-            if not answer.done():
-                answer.set_exception(error)
-        for waiter in self.waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
-        for on_done, _ in self.callers:
-            _tell(on_done, None, error)
-        for on_failed, revision in self.takers:
-            on_failed(revision, error)
+        for completion, _ in self.completions:
+            complete(completion, error)
 
 
-def _tell(on_done: OnDone, result: object, error: BaseException | None) -> None:
+def complete(completion: Completion, result: Any) -> None:
+    """Call `done` with a result, or with an error in its place."""
     try:
-        on_done(result, error)
-    except Exception:  # noqa: BLE001 (it is told)
-        # Against the contract.  The others wait as well, and nobody else would hear of it.
-        _log.exception("whoever waited for a commit failed when told of it")
+        if isinstance(result, BaseException):
+            completion.done(None, result)
+        else:
+            completion.done(result, None)
+    except Exception:  # noqa: BLE001 (it is logged)
+        # Against the contract.  The others wait as well, and nobody else would learn of it.
+        _log.exception("a completion failed")

@@ -29,36 +29,44 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from quoracy.engines.embedded.committing.commit_delay import Returning
-from quoracy.engines.embedded.committing.group import Group
+from quoracy.engines.embedded.committing.group import Group, complete
+from quoracy.engines.embedded.committing.legacy import LegacyCompletion, LegacyTaker
 from quoracy.engines.embedded.disk.writer import InstantWriter, Writer
 from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.embedded.watching.followers import EmbeddedFollowing, Followings
 from quoracy.engines.embedded.watching.hub import WatchHub
-from quoracy.engines.embedded.watching.queue_waits import FirstWaits
+from quoracy.engines.embedded.watching.queue_waits import QueueWaits
 from quoracy.errors import (
     Indeterminate,
     NoSpace,
     Overloaded,
+    QuoracyError,
     Rejected,
     StorageFailed,
     StoreClosed,
+    Unavailable,
 )
+from quoracy.store.completion import Completion, Reply
+from quoracy.store.coroutines import FutureCompletion
 from quoracy.store.following import KeyWrite, OnFailed, Written
 from quoracy.store.legacy import Ahead, OnDone
 from quoracy.store.model import (
     Alarm,
+    Delete,
     Put,
-    PutResult,
     Range,
     RangeResult,
     Revision,
     Txn,
     TxnResult,
+    WaitFirst,
 )
 from quoracy.store.rules import (
     Limits,
+    check_delete,
     check_keys,
     check_put,
     check_range,
@@ -68,6 +76,11 @@ from quoracy.store.rules import (
 )
 
 __all__ = ["GroupCommit", "put_bytes"]
+
+# Writes in one group, and writes that wait for room: bounded by number as well as by bytes.
+_PENDING_MAX: Final = 100_000
+# Completions of a group that are asked for their replies while it is synced.
+_REPLIES_MAX: Final = 64
 
 # Those who come back may need this very processor.
 _give_way: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
@@ -80,6 +93,7 @@ class GroupCommit:
     """The state, the group that is filling and the one that is on its way to disk.
 
     on_compacted: called when a compaction is durable and the state has forgotten.
+    on_full: called when a write waits for room; `take_waiting` is to follow.
     on_left: called when a group has left for the disk: until it is back, its writers need no loop.
     """
 
@@ -91,6 +105,7 @@ class GroupCommit:
         limits: Limits,
         loop: asyncio.AbstractEventLoop,
         on_compacted: Callable[[], None],
+        on_full: Callable[[], None],
         on_left: Callable[[], None],
     ) -> None:
         self.state = state
@@ -110,7 +125,7 @@ class GroupCommit:
             bytes_max=limits.watch_buffer_bytes_max,
         )
         self.followings = Followings(self, state)
-        self.first_waits = FirstWaits(state, self.hub, loop.call_soon)
+        self.queue_waits = QueueWaits(state, self.hub)
         self.durable: Revision = state.revision
         self.durable_leases_count = len(state.leases)
         self.commits_count = 0
@@ -119,9 +134,12 @@ class GroupCommit:
         self.is_closed = False
         self._path = path
         self._loop = loop
-        self._on_compacted, self._on_left = on_compacted, on_left
+        self._on_compacted, self._on_full, self._on_left = on_compacted, on_full, on_left
         self._filling = Group()
         self._under_way: deque[Group] = deque()  # on their way to disk, in their order
+        self._waiting: deque[_Waiting] = deque()  # for room, in their order
+        self._waiting_bytes = 0
+        self._makes_room = False
         self._flush_due = False
         self._returning = Returning()
         self._stays_awake = False
@@ -137,117 +155,187 @@ class GroupCommit:
 
     # -- reading -------------------------------------------------------------------------
 
-    def read(self, op: Range) -> RangeResult:
+    def read(self, op: Range | WaitFirst, completion: Completion) -> None:
+        """`Store.read`."""
+        try:
+            self.check_open()
+            if isinstance(op, Range):
+                check_range(op, self.limits)
+                result = self.state.range(op, newest=self.durable)
+            else:
+                self.queue_waits.begin(op, completion)
+                return
+        except Rejected as error:
+            completion.done(None, error)
+        except Unavailable as error:
+            completion.done(None, error)
+        else:
+            completion.done(result, None)
+
+    # -- writing -------------------------------------------------------------------------
+
+    def submit(self, op: Put | Delete | Txn, completion: Completion) -> None:
+        """`Store.submit`."""
+        plain = False
+        try:
+            if isinstance(op, Put):
+                check_put(op, self.limits)
+                size = len(op.key) + len(op.value)
+            elif isinstance(op, Txn):
+                plain = check_txn(op, self.limits)
+                if not writes((op,)):
+                    self._submit_reads(op, completion)
+                    return
+                size = put_bytes(op)
+            else:
+                check_delete(op, self.limits)
+                size = 0
+            self.check_writable()
+        except Rejected as error:
+            self._loop.call_soon(complete, completion, error)
+            return
+        except Unavailable as error:
+            self._loop.call_soon(complete, completion, error)
+            return
+        if self._waiting or (size and self.is_full(size)):
+            self._wait_for_room(op, size, plain, completion)
+            return
+        group = self._filling
+        if group.put_bytes > self._pending_bytes_max or len(group.completions) >= _PENDING_MAX:
+            self._loop.call_soon(complete, completion, self._overloaded(group.put_bytes))
+        else:
+            self._execute(op, size, plain, completion)
+
+    def _submit_reads(self, txn: Txn, completion: Completion) -> None:
+        result: TxnResult | Rejected
+        self.check_open()
+        try:
+            result = self.state.read_txn(txn, newest=self.durable)
+        except Rejected as error:
+            result = error
+        self._loop.call_soon(complete, completion, result)
+
+    def _execute(self, op: Put | Delete | Txn, size: int, plain: bool, completion: Completion) -> None:
+        """Carry it out in memory; complete it when that, or what rejected it, is durable."""
+        group, state = self._filling, self.state
+        if self._is_lone_writer and not self._under_way:
+            self.writer.expect()
+        group.put_bytes += size
+        before = state.revision
+        try:
+            result = state.execute(op, plain)
+        except Rejected as error:
+            self._complete_when_durable(completion, error)
+            return
+        if self.stage(before):
+            group.add(completion, result)
+            completion.applied(result)
+            self.schedule_flush()
+        else:
+            self._complete_when_durable(completion, result)
+            completion.applied(result)
+
+    def _complete_when_durable(self, completion: Completion, result: object) -> None:
+        """With a result that changes nothing and was judged by everything in memory."""
+        if self._filling:
+            self._filling.add(completion, result)
+        elif self._under_way:
+            self._under_way[-1].add(completion, result)
+        else:
+            self._loop.call_soon(complete, completion, result)
+
+    # -- waiting for room ------------------------------------------------------------------
+
+    def _wait_for_room(
+        self, op: Put | Delete | Txn, size: int, plain: bool, completion: Completion
+    ) -> None:
+        if self._waiting_bytes > self._pending_bytes_max or len(self._waiting) >= _PENDING_MAX:
+            self._loop.call_soon(complete, completion, self._overloaded(self._waiting_bytes))
+            return
+        waiting = _Waiting(op, size, plain, completion)
+        completion.on_abandon = lambda: self._abandon(waiting)
+        self._waiting.append(waiting)
+        self._waiting_bytes += size
+        if not self._makes_room:
+            self._makes_room = True
+            self._on_full()
+
+    def _abandon(self, waiting: _Waiting) -> None:
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+            self._waiting_bytes -= waiting.size
+            error = Unavailable("the caller no longer waits")
+            self._loop.call_soon(complete, waiting.completion, error)
+
+    def take_waiting(self) -> bool:
+        """Room was made, as far as possible: carry out what waits for it, in order.
+
+        False, if that used it up again, and some still wait.  Then more is to be made.
+        """
+        progressed = False
+        while self._waiting:
+            waiting = self._waiting[0]
+            error = self._refusal(waiting.size, progressed)
+            if error is None and waiting.size and self.is_full(waiting.size):
+                return False
+            self._waiting.popleft()
+            self._waiting_bytes -= waiting.size
+            waiting.completion.on_abandon = None
+            if error is None:
+                progressed = True
+                self._execute(waiting.op, waiting.size, waiting.plain, waiting.completion)
+            else:
+                self._loop.call_soon(complete, waiting.completion, error)
+        self._makes_room = False
+        return True
+
+    def _refusal(self, size: int, progressed: bool) -> QuoracyError | None:
+        """Why a write that waited for room can not be carried out, not even when more is made."""
+        if self.is_closed:
+            return StoreClosed()
+        if self.failure is not None:
+            return StorageFailed(str(self._path), self.failure)
+        if size and not progressed and self.is_full(size):
+            return self._no_space()
+        return None
+
+    # -- legacy ----------------------------------------------------------------------------
+
+    def read_now(self, op: Range) -> RangeResult:  # legacy
         check_range(op, self.limits)
         self.check_open()
         return self.state.range(op, newest=self.durable)
 
-    # -- writing: `before` is the revision the state had before the change ---------------------
-
-    def put(self, op: Put, size: int) -> asyncio.Future[PutResult]:
-        """Carry it out in memory; done, with its result, when it is durable."""
-        self.check_room(size)
-        result = self.state.put(op)
-        self.stage(result.revision - 1)
-        answer: asyncio.Future[PutResult] = self._loop.create_future()
-        self._filling.answers.append((answer, result))
-        self.schedule_flush()
-        return answer
-
-    def put_value(self, key: object, value: object, lease: int) -> asyncio.Future[PutResult] | None:
-        """`put` of a value and nothing else, as nearly all are; None if anything speaks against it.
-
-        (To read an attribute of a struct takes compiled code longer than all that is compared here.
-        Sixteen tasks, in memory: 24,700 instructions a put, 29,300 by way of a struct.)
-        """
-        if not (isinstance(key, bytes) and isinstance(value, bytes)):
-            return None
-        size = len(key) + len(value)
-        if not 0 < len(key) <= self._key_bytes_max or size > self._request_bytes_max:
-            return None
-        state, group = self.state, self._filling
-        if (
-            self.is_closed
-            or self.failure is not None
-            or self.is_full(size)
-            or group.put_bytes > self._pending_bytes_max
-            or (lease and lease not in state.leases)
-        ):
-            return None
-        group.put_bytes += size
-        kv = state.put_value(key, value, lease)
-        changes = (kv,)
-        group.changes.append(changes)
-        if self.followings.has_others_than(None):
-            self.followings.note(state.revision, changes, None)
-        answer: asyncio.Future[PutResult] = self._loop.create_future()
-        group.answers.append((answer, PutResult(state.revision)))
-        self.schedule_flush()
-        return answer
-
-    def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:
+    def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:  # legacy
         """`Begins.begin`, `RepliesAhead.begin_replying`."""
-        state = self.state
-        result: PutResult | TxnResult
         plain = False
         if isinstance(op, Put):
             check_put(op, self.limits)
             size = len(op.key) + len(op.value)
         else:
             plain = check_txn(op, self.limits)
+            size = put_bytes(op)
             if not writes((op,)):
                 return self._begin_reading(op, on_done)
-            size = put_bytes(op)
-        if self.is_full(size):
+        self.check_writable()
+        if self.is_full(size) or self._waiting:
             return False
-        self.check_room(size)
-        before = state.revision
-        try:
-            if isinstance(op, Put):
-                result = state.put(op)
-            else:
-                result = state.plain_txn(op) if plain else state.txn(op)
-        except Rejected:
-            return False  # asked again, it waits for what it was judged by
-        if self.stage(before):
-            self._filling.callers.append((on_done, result))
-            self.schedule_flush()
-            if self._is_lone_writer and not self._filling:
-                self._reply_ahead(ahead, result)
-        elif self._filling:
-            self._filling.callers.append((on_done, result))
-        elif self._under_way:
-            self._under_way[-1].callers.append((on_done, result))
-        else:
-            self._loop.call_soon(on_done, result, None)
+        self._check_pending(0)
+        self._execute(op, size, plain, LegacyCompletion(on_done, ahead))
         return True
 
-    def _reply_ahead(self, ahead: Ahead | None, result: object) -> None:
-        """It has left for the disk, as far as one can see alone: make the answer meanwhile.  Who has
-        waited for just this comes before the one who did it.
-
-        (Not where there are many: there the loop does not sleep when a commit ends.)
-        """
-        state = self.state
-        reply = self.first_waits.reply_ahead(state.changes(state.revision), state.revision)
-        if reply is None and ahead is not None:
-            reply = ahead(result)
-        if reply is not None:
-            self.writer.attach(reply)
-            self._has_replies = True
-
-    def expect(self) -> None:
+    def expect(self) -> None:  # legacy
         """`RepliesAhead.expect`."""
         # Where there are many, the disk is at work anyway.
         if self._is_lone_writer and not self._under_way:
             self.writer.expect()
 
     def catch_up(self) -> None:
-        """`RepliesAhead.catch_up`."""
+        """`Store.catch_up`."""
         if self._has_replies:
             self.writer.catch_up()
 
-    def _begin_reading(self, txn: Txn, on_done: OnDone) -> bool:
+    def _begin_reading(self, txn: Txn, on_done: OnDone) -> bool:  # legacy
         self.check_open()
         try:
             result = self.state.read_txn(txn, newest=self.durable)
@@ -256,18 +344,18 @@ class GroupCommit:
         self._loop.call_soon(on_done, result, None)
         return True
 
-    def take(self, txn: Txn, on_failed: OnFailed, by: EmbeddedFollowing) -> TxnResult:
+    def take(self, txn: Txn, on_failed: OnFailed, by: EmbeddedFollowing) -> TxnResult:  # legacy
         """`Following.take`."""
         plain = check_txn(txn, self.limits)
         self._check_takable(put_bytes(txn))
         before = self.state.revision
         result = self.state.plain_txn(txn) if plain else self.state.txn(txn)
         if self.stage(before, by):
-            self._filling.takers.append((on_failed, self.state.revision))
+            self._filling.add(LegacyTaker(on_failed, self.state.revision), None)
             self.schedule_flush()
         return result
 
-    def write(
+    def write(  # legacy
         self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, written: Written, by: EmbeddedFollowing
     ) -> int:
         """`Following.write`."""
@@ -277,7 +365,7 @@ class GroupCommit:
         staged = self.stage(before, by)
         assert staged
         group = self._filling
-        group.takers.append((on_failed, revision))
+        group.add(LegacyTaker(on_failed, revision), None)
         if self._sends_replies:
             reply = written.reply(revision)
             if reply is not None:
@@ -285,7 +373,7 @@ class GroupCommit:
         self.schedule_flush()
         return revision
 
-    def _size_of(self, writes: tuple[KeyWrite, ...]) -> int:
+    def _size_of(self, writes: tuple[KeyWrite, ...]) -> int:  # legacy
         """The bytes they carry; refuses what is too large."""
         size = 0
         for write in writes:
@@ -308,12 +396,12 @@ class GroupCommit:
         self.schedule_flush()
         return revision
 
-    def enlist_grant(self, lease: int, ttl_s: float) -> asyncio.Future[None]:
+    def enlist_grant(self, lease: int, ttl_s: float) -> FutureCompletion:
         """A lease was granted; done when that is durable."""
         self._filling.leases.append((lease, ttl_s))
         return self.enlist()
 
-    def enlist_compaction(self, at: int) -> asyncio.Future[None]:
+    def enlist_compaction(self, at: int) -> FutureCompletion:
         """Compact with the next commit; done when that is durable and the state has forgotten."""
         self._filling.compact_revision = at
         return self.enlist()
@@ -336,25 +424,23 @@ class GroupCommit:
             self.followings.note(revision, changes, by)
         return True
 
-    def enlist(self) -> asyncio.Future[None]:
+    def enlist(self) -> FutureCompletion:
         """Done when the group that is filling is durable."""
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._filling.waiters.append(waiter)
+        completion = FutureCompletion(self._loop)
+        self._filling.add(completion, None)
         self.schedule_flush()
-        return waiter
+        return completion
 
-    def settling(self) -> asyncio.Future[None] | None:
+    def settling(self) -> FutureCompletion | None:
         """Done when everything in memory is durable; None if it is."""
-        if self._filling:
-            return self.enlist()
-        if not self._under_way:
+        if not self._filling and not self._under_way:
             self.check_unfailed()
             return None
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        self._under_way[-1].waiters.append(waiter)
-        return waiter
+        completion = FutureCompletion(self._loop)
+        self._complete_when_durable(completion, None)
+        return completion
 
-    def leases_settling(self) -> asyncio.Future[None] | None:
+    def leases_settling(self) -> FutureCompletion | None:
         """Done when every grant and end of a lease is durable; None if it is.
 
         A keep-alive itself is never written (after a restart every lease has its full time again), so
@@ -393,13 +479,33 @@ class GroupCommit:
             return
         group.revision = self.state.revision
         group.leases_count = len(self.state.leases)
-        self._is_lone_writer = group.waiting_count == 1
+        self._is_lone_writer = len(group.completions) == 1
         self._filling = Group()
         self._under_way.append(group)
-        if group.replies:
+        if group.replies:  # legacy
             self._has_replies = True
         self.writer.commit(group, self._committed, group.replies)
+        if self._sends_replies:
+            self._attach_replies(group)
         self._on_left()
+
+    def _attach_replies(self, group: Group) -> None:
+        """The group is on its way to disk: meanwhile make the answers that may leave with the sync.
+
+        That of a wait in a queue comes before that of the write which ended it.
+        """
+        if len(group.completions) > _REPLIES_MAX:
+            return
+        for changes in group.changes:
+            self._attach(self.queue_waits.reply_ahead(changes, group.revision))
+        for completion, result in group.completions:
+            if not isinstance(result, Rejected):
+                self._attach(completion.reply(result))
+
+    def _attach(self, reply: Reply | None) -> None:
+        if reply is not None:
+            self.writer.attach(reply)
+            self._has_replies = True
 
     def _committed(self, error: BaseException | None, _: object) -> None:
         group = self._under_way.popleft()
@@ -419,7 +525,7 @@ class GroupCommit:
             if self.followings:
                 self.followings.tell(first, group.revision)
             self.hub.publish(group.revision)
-            self.first_waits.tell()
+            self.queue_waits.tell()
         finally:
             group.succeeded()
             # Not at once: those who were just answered come back in this same turn.  Leaving without
@@ -484,17 +590,23 @@ class GroupCommit:
     def is_full(self, size: int) -> bool:
         return bool(self.alarms) or self.state.size_bytes + size > self._storage_bytes_max
 
-    def check_room(self, size: int) -> None:
+    def check_room(self) -> None:
         self.check_writable()
-        if self.is_full(size):
-            limit = self.limits.storage_bytes_max
-            if not self.alarms:
-                _log.warning("the quota of %d bytes is used up: writes are refused", limit)
-            self.alarms |= {Alarm.NO_SPACE}
-            raise NoSpace(size=self.state.size_bytes, size_max=limit)
-        self._check_pending(size)
+        if self.is_full(0):
+            raise self._no_space()
 
-    def _check_takable(self, size: int) -> None:
+    def _no_space(self) -> NoSpace:
+        """The alarm is up from now on."""
+        limit = self.limits.storage_bytes_max
+        if not self.alarms:
+            _log.warning("the quota of %d bytes is used up: writes are refused", limit)
+        self.alarms |= {Alarm.NO_SPACE}
+        return NoSpace(size=self.state.size_bytes, size_max=limit)
+
+    def _overloaded(self, pending: int) -> Overloaded:
+        return Overloaded(pending=pending, pending_max=self._pending_bytes_max)
+
+    def _check_takable(self, size: int) -> None:  # legacy
         """(The alarm is not for this: there is none before `make_room` was tried.)"""
         self.check_writable()
         if self.is_full(size):
@@ -523,6 +635,15 @@ class GroupCommit:
         if Alarm.NO_SPACE in self.alarms:
             return state.history_bytes > 0
         return state.size_bytes > limit * 3 // 4 and state.history_bytes > limit // 20
+
+
+class _Waiting:
+    """A write that waits for room."""
+
+    __slots__ = ("completion", "op", "plain", "size")
+
+    def __init__(self, op: Put | Delete | Txn, size: int, plain: bool, completion: Completion) -> None:
+        self.op, self.size, self.plain, self.completion = op, size, plain, completion
 
 
 def put_bytes(txn: Txn) -> int:

@@ -332,6 +332,13 @@ class State:
 
     # -- writes: each returns the result; what changed is `changes(revision)` ------------------
 
+    def execute(self, op: Put | Delete | Txn, plain: bool) -> PutResult | DeleteResult | TxnResult:
+        if isinstance(op, Put):
+            return self.put(op)
+        if isinstance(op, Delete):
+            return self.delete(op)
+        return self.plain_txn(op) if plain else self.txn(op)
+
     def put(self, op: Put) -> PutResult:
         self._check_put(op)
         revision = Revision(self.revision + 1)

@@ -5,7 +5,8 @@ into its buffer.  When the buffer is full the watcher *lags*: the hub forgets it
 history when its consumer comes for more, until it has caught up.
 
 Invariants
-    * No IO and no asyncio; a wake-up is a call to `Watcher.wake`.
+    * No IO and no asyncio; a wake-up is a call to `Watcher.wake`.  A commit wakes a watcher once, and
+      only if its buffer was empty: a consumer that was woken takes all there is.
     * The hub knows only durable revisions, in order, each once: `publish` is how it learns of them.
     * A watcher is handed each matching event exactly once, in order, a revision at a time.
     * A buffer holds at most `events_max` events and `bytes_max` bytes of keys and values (one batch may
@@ -92,6 +93,7 @@ class WatchHub:
         self._synced_count = 0
         # Asked how far they are before they have begun: woken when the store gets there.
         self._ahead: dict[Watcher, None] = {}
+        self._ready: list[Watcher] = []  # with the first batch of a commit that is being published
         self._progress: list[tuple[float, int, Watcher]] = []
         self._progress_gone = 0
         self._order = itertools.count()
@@ -159,19 +161,22 @@ class WatchHub:
     def publish(self, revision: int) -> None:
         """Everything up to `revision` is durable now: hand it to those who asked."""
         first, self.revision = self.revision + 1, revision
+        if self._synced_count:
+            find = self._synced.find
+            for at in range(first, revision + 1):
+                changes = self._state.changes(at)
+                if len(changes) != 1:  # none: a revision of somebody who shares the cluster
+                    self._publish_many(at, changes)
+                elif watchers := find(changes[0].key):
+                    made: _Made = {}
+                    for watcher in watchers:
+                        self._push(watcher, at, [changes[0]], made)
         if self._ahead:
-            self._wake_arrived()
-        if not self._synced_count:
-            return
-        find = self._synced.find
-        for at in range(first, revision + 1):
-            changes = self._state.changes(at)
-            if len(changes) != 1:  # none: a revision of somebody who shares the cluster
-                self._publish_many(at, changes)
-            elif watchers := find(changes[0].key):
-                made: _Made = {}
-                for watcher in watchers:
-                    self._push(watcher, at, [changes[0]], made)
+            self._note_arrived()
+        if self._ready:
+            ready, self._ready = self._ready, []
+            for watcher in ready:
+                watcher.wake()
 
     def _publish_many(self, revision: int, changes: Changes) -> None:
         find = self._synced.find
@@ -192,8 +197,11 @@ class WatchHub:
     ) -> None:
         if revision < watcher.next_revision:
             return  # it asked for later ones only
+        was_empty = not watcher.buffer
         if self._hand(watcher, revision, kvs, made):
             watcher.next_revision = revision + 1
+            if was_empty and watcher.buffer:
+                self._ready.append(watcher)
         else:
             self._unsync(watcher)
             watcher.next_revision = revision
@@ -220,7 +228,6 @@ class WatchHub:
         watcher.buffer.append((batch, size))
         watcher.events_count += len(kvs)
         watcher.bytes_count += size
-        watcher.wake()
         return True
 
     def _make(
@@ -255,10 +262,10 @@ class WatchHub:
                     watcher.wake()
             self._schedule_progress(watcher, due)
 
-    def _wake_arrived(self) -> None:
+    def _note_arrived(self) -> None:
         for watcher in [each for each in self._ahead if each.next_revision <= self.revision]:
             del self._ahead[watcher]
-            watcher.wake()
+            self._ready.append(watcher)
 
     def _schedule_progress(self, watcher: Watcher, due: float) -> None:
         heapq.heappush(self._progress, (due, next(self._order), watcher))

@@ -18,22 +18,18 @@ Invariants
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
-from collections.abc import Callable
 
+from quoracy.engines.embedded.committing.group import complete
 from quoracy.engines.embedded.memory.revision_log import Changes
 from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.embedded.watching.hub import Watcher, WatchHub
-from quoracy.store.completion import Reply
+from quoracy.errors import Unavailable
+from quoracy.store.completion import Completion, Reply
 from quoracy.store.contention import queue_of
-from quoracy.store.legacy import Ahead, OnDone
-from quoracy.store.model import KeyRange, Range
+from quoracy.store.model import KeyRange, Range, WaitFirst
 
-__all__ = ["FirstWaits"]
-
-_log = logging.getLogger(__name__)
-_log.addHandler(logging.NullHandler())
+__all__ = ["QueueWaits"]
 
 
 class _Queue:
@@ -49,43 +45,37 @@ class _Queue:
 
 
 class _Wait:
-    """One who waits; `watcher` is there while it watches somebody, whose key is `older`."""
+    """One wait; `watcher` is there while it watches an older key, which is `older`."""
 
-    __slots__ = ("ahead", "key", "older", "on_done", "queue", "token", "watcher")
+    __slots__ = ("completion", "key", "older", "queue", "token", "watcher")
 
-    def __init__(
-        self, queue: _Queue, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None
-    ) -> None:
+    def __init__(self, queue: _Queue, key: bytes, token: int, completion: Completion) -> None:
         self.queue, self.key, self.token = queue, key, token
-        self.on_done, self.ahead = on_done, ahead
+        self.completion = completion
         self.watcher: Watcher | None = None
         self.older = b""
 
 
-class FirstWaits:
-    """All such waits of one store.  `soon` calls in the next turn of the loop."""
+class QueueWaits:
+    """All such waits of one store."""
 
-    def __init__(
-        self, state: State, hub: WatchHub, soon: Callable[[Callable[[], None]], object]
-    ) -> None:
-        self._state, self._hub, self._soon = state, hub, soon
+    def __init__(self, state: State, hub: WatchHub) -> None:
+        self._state, self._hub = state, hub
         self._all: dict[_Wait, None] = {}
         self._queues: dict[bytes, _Queue] = {}  # in which somebody waits
         self._woken: dict[_Wait, None] = {}
         self._by_older: dict[bytes, _Wait] = {}  # those who watch, by whom they watch
 
-    def begin(
-        self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
-    ) -> Callable[[], None]:
-        """Tell `on_done` the revision, or None if the key is gone; what is returned ends the wait."""
-        queue = self._queues.get(name)
+    def begin(self, op: WaitFirst, completion: Completion) -> None:
+        """Complete with the revision, or with None once the key is gone; maybe at once."""
+        queue = self._queues.get(op.name)
         if queue is None:
-            queue = self._queues[name] = _Queue(name)
+            queue = self._queues[op.name] = _Queue(op.name)
         queue.waits_count += 1
-        wait = _Wait(queue, key, token, on_done, ahead)
+        wait = _Wait(queue, op.key, op.token, completion)
         self._all[wait] = None
-        self._soon(lambda: self._look(wait))
-        return lambda: self._leave(wait)
+        completion.on_abandon = lambda: self._abandon(wait)
+        self._look(wait)
 
     def tell(self) -> None:
         """The hub has published: look for those whose turn it may be."""
@@ -95,20 +85,20 @@ class FirstWaits:
                 self._look(wait)
 
     def reply_ahead(self, changes: Changes, revision: int) -> Reply | None:
-        """These changes, and nothing else, are on their way to the disk: for who is first by them."""
+        """The reply of the wait that ends with these changes of a commit on its way to disk."""
         if not self._by_older:
             return None
         for kv in changes:
             if not kv.version:
                 wait = self._by_older.get(kv.key)
-                if wait is not None and wait.ahead is not None and self._is_first(wait, revision):
-                    return wait.ahead(revision)
+                if wait is not None and self._is_first(wait, revision):
+                    return wait.completion.reply(revision)
         return None
 
     def dismiss(self, error: BaseException) -> None:
         """Nobody will be told any more."""
         for wait in list(self._all):
-            self._end(wait, None, error)
+            self._end(wait, error)
 
     def _look(self, wait: _Wait) -> None:
         """Tell it, or watch the last of those before it."""
@@ -118,11 +108,11 @@ class FirstWaits:
         revision = self._hub.revision
         kv = self._state.get(wait.key, revision)
         if kv is None or kv.create_revision != wait.token:
-            self._end(wait, None, None)
+            self._end(wait, None)
             return
         older = self._last_before(wait.queue, wait.token, revision)
         if older is None:
-            self._end(wait, revision, None)
+            self._end(wait, revision)
             return
         wait.watcher = Watcher(
             KeyRange.exactly(older),
@@ -166,12 +156,14 @@ class FirstWaits:
             del keys[count]
         return None
 
-    def _end(self, wait: _Wait, revision: int | None, error: BaseException | None) -> None:
-        self._leave(wait)
-        try:
-            wait.on_done(revision, error)
-        except Exception:  # noqa: BLE001 (against the contract; the others wait as well)
-            _log.exception("whoever waited for the front of a queue failed when told of it")
+    def _abandon(self, wait: _Wait) -> None:
+        self._end(wait, Unavailable("the caller no longer waits"))
+
+    def _end(self, wait: _Wait, result: int | BaseException | None) -> None:
+        if wait in self._all:
+            wait.completion.on_abandon = None
+            self._leave(wait)
+            complete(wait.completion, result)
 
     def _leave(self, wait: _Wait) -> None:
         if self._all.pop(wait, wait) is None:

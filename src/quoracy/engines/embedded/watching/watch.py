@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
 from quoracy.clock import Clock
 from quoracy.engines.embedded.watching.hub import Watcher, WatchHub
 from quoracy.errors import InvalidRequest, StoreClosed
+from quoracy.store.coroutines import PolledWatch
 from quoracy.store.model import KeyRange, Revision, WatchBatch
 
 __all__ = ["EmbeddedWatch", "StreamKeeper"]
@@ -26,8 +26,8 @@ class StreamKeeper(Protocol):
     def leave_stream(self, stream: EmbeddedWatch) -> None: ...
 
 
-class EmbeddedWatch:
-    """A `Watch`, `Polled`.  One consumer at a time."""
+class EmbeddedWatch(PolledWatch):
+    """A `Watch`.  One consumer at a time."""
 
     def __init__(
         self,
@@ -46,6 +46,7 @@ class EmbeddedWatch:
             raise InvalidRequest(f"a watch after revision {after} is not possible. Give 0 or more.")
         if progress_s is not None and not progress_s > 0:
             raise InvalidRequest(f"progress_s is {progress_s}. Give more than 0, or none.")
+        super().__init__()
         self._store = store
         self._hub = hub
         self._clock = clock
@@ -60,8 +61,6 @@ class EmbeddedWatch:
             progress_s=progress_s,
         )
         self._revision = Revision(0)
-        self._waiter: asyncio.Future[None] | None = None
-        self._ready: Callable[[], None] | None = None
         self._open = False
         self._store_closed = False
 
@@ -97,19 +96,6 @@ class EmbeddedWatch:
             self._hub.remove(self._watcher)
             self._store.leave_stream(self)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> WatchBatch:
-        while True:
-            batch = self.poll()
-            if batch is not None:
-                return batch
-            if self._watcher.synced:
-                await self._wait()
-            else:
-                await asyncio.sleep(0)
-
     def poll(self) -> WatchBatch | None:
         watcher = self._watcher
         if not self._open:
@@ -126,27 +112,9 @@ class EmbeddedWatch:
                 return None
             self._hub.catch_up(watcher, revisions_max=_CATCH_UP_REVISIONS)
             if not watcher.buffer and not watcher.synced:
-                if self._ready is not None:  # there is more to look through, after others had a turn
-                    asyncio.get_running_loop().call_soon(self._ready)
+                # There is more to look through, after others had a turn.
+                asyncio.get_running_loop().call_soon(self._wake)
                 return None
-
-    def on_ready(self, call: Callable[[], None]) -> None:
-        self._ready = call
-
-    async def _wait(self) -> None:
-        if self._waiter is not None:
-            raise InvalidRequest("another task waits on this watch. Give each task a watch of its own.")
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
-
-    def _wake(self) -> None:
-        if self._ready is not None:
-            self._ready()
-        elif self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def store_closed(self) -> None:
         """What was buffered is still delivered; after that the consumer gets `StoreClosed`."""
