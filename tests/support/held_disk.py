@@ -53,7 +53,7 @@ class _HeldSyncs:
 
     def __init__(self, disk: HeldDisk, syncs: FileSyncs) -> None:
         self._disk, self._syncs = disk, syncs
-        self.sends_replies = syncs.sends_replies
+        self.sends_replies = True  # of what is held they are asked for, and sent where that is possible
 
     def make(self, file: int, on_synced: OnSynced) -> FileSync:
         self._disk.made(file)

@@ -492,20 +492,25 @@ class GroupCommit:
     def _attach_replies(self, group: Group) -> None:
         """The group is on its way to disk: meanwhile make the answers that may leave with the sync.
 
-        That of a wait in a queue comes before that of the write which ended it.
+        Of a commit that ends waits in a queue it is those of the waits only: they matter more.
         """
         if len(group.completions) > _REPLIES_MAX:
             return
+        replies_wait = False
         for changes in group.changes:
-            self._attach(self.queue_waits.reply_ahead(changes, group.revision))
+            replies_wait |= self._attach(self.queue_waits.reply_ahead(changes, group.revision))
+        if replies_wait:
+            return
         for completion, result in group.completions:
             if not isinstance(result, Rejected):
                 self._attach(completion.reply(result))
 
-    def _attach(self, reply: Reply | None) -> None:
-        if reply is not None:
-            self.writer.attach(reply)
-            self._has_replies = True
+    def _attach(self, reply: Reply | None) -> bool:
+        if reply is None:
+            return False
+        self.writer.attach(reply)
+        self._has_replies = True
+        return True
 
     def _committed(self, error: BaseException | None, _: object) -> None:
         group = self._under_way.popleft()
