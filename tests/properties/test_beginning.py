@@ -10,38 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.memory.leases import LeaseTable
-from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Rejected
 from quoracy.remote.prepared import PreparedTxn
 from quoracy.remote.submission import _Deleting
 from quoracy.remote.translate import txn_payload
 from quoracy.store.model import Compare, Delete, KeyRange, LeaseId, Range, Txn, TxnResult
-from quoracy.store.rules import Limits, check_in_full, is_plain
 from tests.properties.requests import LEASES, at_revision, txns
 
-_LIMITS = Limits(txn_ops_max=4, key_bytes_max=3, request_bytes_max=120)
 _several = st.lists(txns, min_size=1, max_size=8)
-
-
-@given(_several)
-def test_a_plain_transaction_is_in_order_and_does_what_any_does(drawn: Sequence[Txn]) -> None:
-    quick, full = _state(), _state()
-    for each in drawn:
-        txn = at_revision(each, quick.revision)
-        plain = is_plain(txn, _LIMITS)
-        try:
-            check_in_full(txn, _LIMITS)
-        except Rejected:
-            assert not plain
-            continue
-        assert _outcome(quick, txn, plain) == _outcome(full, txn, False)
-    newest = quick.revision
-    assert newest == full.revision
-    assert [quick.changes(at) for at in range(2, newest + 1)] == [
-        full.changes(at) for at in range(2, newest + 1)
-    ]
 
 
 @given(_several)
@@ -67,20 +44,6 @@ def test_a_release_that_was_prepared_is_encoded_as_any_other(key: bytes, token: 
     assert isinstance(prepared, PreparedTxn)
     assert (prepared.compares, prepared.then, prepared.otherwise) == (txn.compares, txn.then, ())
     assert prepared.payload == txn_payload(txn)
-
-
-def _state() -> State:
-    leases = LeaseTable(now=0.0)
-    for id in LEASES[:2]:
-        leases.grant(LeaseId(id), 60.0, now=0.0)
-    return State(leases)
-
-
-def _outcome(state: State, txn: Txn, plain: bool) -> TxnResult | str:
-    try:
-        return state.plain_txn(txn) if plain else state.txn(txn)
-    except Rejected as error:
-        return repr(error)
 
 
 async def _begun(store: EmbeddedStore, txn: Txn) -> TxnResult | str:

@@ -106,7 +106,7 @@ class Subject:
         batch = Batch()
         for writes in revisions:
             before = self.state.revision
-            self.state.txn(
+            self.state.execute(
                 Txn(
                     then=tuple(
                         Put(key, b"%d" % before) if put else Delete(key) for key, put in writes.items()

@@ -18,14 +18,12 @@ __all__ = [
     "Limits",
     "as_range",
     "check_delete",
-    "check_in_full",
     "check_keys",
     "check_lease_id",
     "check_lease_ttl",
     "check_put",
     "check_range",
     "check_txn",
-    "is_plain",
     "reads_serializably",
     "request_too_large",
     "txn_bytes",
@@ -33,6 +31,8 @@ __all__ = [
 ]
 
 _INT64_MAX = 2**63 - 1
+
+_VALUE = CompareTarget.VALUE
 
 
 class Limits(msgspec.Struct, frozen=True, gc=False):
@@ -64,13 +64,15 @@ def as_range(keys: Keys) -> KeyRange:
     return keys if isinstance(keys, KeyRange) else KeyRange.exactly(keys)
 
 
-def check_put(op: Put, limits: Limits) -> None:
+def check_put(op: Put, limits: Limits) -> int:
+    """Refuse what is malformed or too large; return the bytes it carries."""
     # Types are checked where data enters: text would be taken, written, and not be readable again.
     key: object = op.key
     value: object = op.value
     if not (isinstance(key, bytes) and isinstance(value, bytes)):
         raise _not_bytes(value if isinstance(key, bytes) else key)
-    key_size = len(op.key)
+    key_size = len(key)
+    size = key_size + len(value)
     if not key_size:
         raise InvalidRequest("the key is empty. Give it at least one byte.")
     if key_size > limits.key_bytes_max:
@@ -80,41 +82,36 @@ def check_put(op: Put, limits: Limits) -> None:
             size_max=limits.key_bytes_max,
             setting="key_bytes_max",
         )
-    if key_size + len(op.value) > limits.request_bytes_max:
-        raise request_too_large(key_size + len(op.value), limits)
-    if op.ignore_value and op.value:
+    if size > limits.request_bytes_max:
+        raise request_too_large(size, limits)
+    if op.ignore_value and value:
         raise InvalidRequest("a put with ignore_value has a value too. Give one or the other.")
     if op.ignore_lease and op.lease:
         raise InvalidRequest("a put with ignore_lease names a lease too. Give one or the other.")
+    return size
 
 
-def check_range(op: Range, limits: Limits) -> None:
-    check_keys(op.keys, limits)
+def check_range(op: Range, limits: Limits) -> int:
+    """Refuse what is malformed; return the bytes it carries."""
+    size = check_keys(op.keys, limits)
     if op.limit is not None and op.limit < 1:
         raise InvalidRequest(f"limit is {op.limit}. Give a positive one, or none for no limit.")
     if op.at is not None and op.at < 1:
         raise InvalidRequest(f"at is {op.at}; revisions start at 1. Leave it out for the newest.")
+    return size
 
 
 def check_delete(op: Delete, limits: Limits) -> None:
     check_keys(op.keys, limits)
 
 
-def check_txn(txn: Txn, limits: Limits) -> bool:
-    """Refuse what is too large, malformed, or writes a key twice; return whether it `is_plain`."""
-    if is_plain(txn, limits):
-        return True
-    check_in_full(txn, limits)
-    return False
-
-
-def check_in_full(txn: Txn, limits: Limits) -> None:
-    """`check_txn` for any transaction, plain or not."""
+def check_txn(txn: Txn, limits: Limits) -> None:
+    """Refuse what is too large, malformed, or writes a key twice."""
     size = _check_level(txn, limits, limits.txn_ops_max)
     if size > limits.request_bytes_max:
         raise request_too_large(size, limits)
-    _written(txn.then)
-    _written(txn.otherwise)
+    _check_written(txn.then)
+    _check_written(txn.otherwise)
 
 
 def check_lease_ttl(ttl_s: float, limits: Limits) -> float:
@@ -218,70 +215,6 @@ def _keys_bytes(keys: Keys) -> int:
     return max(len(keys.start), len(keys.end or b"") - 1)
 
 
-def is_plain(txn: Txn, limits: Limits) -> bool:
-    """Whether it is right beyond doubt: nothing nested, single keys written, each once in a branch, and
-    whatever is read is read as it is now.
-
-    Most transactions are: this is one pass over them.  It refuses nothing; what is not plain is looked
-    at in full, and gets its error there.
-    """
-    ops_max, key_max = limits.txn_ops_max, limits.key_bytes_max
-    if len(txn.compares) > ops_max or len(txn.then) > ops_max or len(txn.otherwise) > ops_max:
-        return False
-    size = 0
-    for compare in txn.compares:
-        keys_bytes, operand = _plain_keys_bytes(compare.keys, key_max), compare.operand
-        if (compare.target is CompareTarget.VALUE) != (type(operand) is bytes) or not keys_bytes:
-            return False
-        size += keys_bytes + (len(operand) if type(operand) is bytes else 8)
-    for branch in (txn.then, txn.otherwise):
-        if branch:
-            branch_bytes = _plain_branch_bytes(branch, key_max)
-            if not branch_bytes:
-                return False
-            size += branch_bytes
-    return size <= limits.request_bytes_max
-
-
-def _plain_keys_bytes(keys: object, key_max: int) -> int:
-    """What `check_keys` would return, or 0 for what is not certainly right."""
-    if type(keys) is bytes:
-        size = len(keys)
-    elif type(keys) is KeyRange and type(keys.start) is bytes and type(keys.end) is bytes:
-        size = _keys_bytes(keys)
-    else:
-        return 0
-    return size if size <= key_max else 0
-
-
-def _plain_branch_bytes(branch: tuple[Op, ...], key_max: int) -> int:
-    """What the operations of a plain branch carry; 0 if it is not one."""
-    size, written_count, written = 0, 0, set()
-    for op in branch:
-        if type(op) is Put:
-            key: object = op.key
-            value: object = op.value
-            if type(value) is not bytes or op.ignore_value or op.ignore_lease:
-                return 0
-            size += len(value)
-        elif type(op) is Delete:
-            key = op.keys
-        elif type(op) is Range:
-            keys_bytes = _plain_keys_bytes(op.keys, key_max)
-            if not keys_bytes or op.at is not None or (op.limit is not None and op.limit < 1):
-                return 0
-            size += keys_bytes
-            continue
-        else:
-            return 0
-        if type(key) is not bytes or not 0 < len(key) <= key_max:
-            return 0
-        size += len(key)
-        written.add(key)
-        written_count += 1
-    return size if len(written) == written_count else 0
-
-
 def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
     """Check one level and those below it; return the bytes they carry."""
     ops_count = max(len(txn.compares), len(txn.then), len(txn.otherwise))
@@ -292,31 +225,44 @@ def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
             size_max=limits.txn_ops_max,
             setting="txn_ops_max",
         )
-    size = sum(_check_compare(compare, limits) for compare in txn.compares)
+    size = 0
+    for compare in txn.compares:
+        size += _check_compare(compare, limits)
     for op in txn.then + txn.otherwise:
-        match op:
-            case Put():
-                check_put(op, limits)
-                size += len(op.key) + len(op.value)
-            case Delete():
-                size += check_keys(op.keys, limits)
-            case Range():
-                check_range(op, limits)
-                size += check_keys(op.keys, limits)
-            case Txn():
-                size += _check_level(op, limits, ops_max - ops_count)
+        if isinstance(op, Put):
+            size += check_put(op, limits)
+        elif isinstance(op, Delete):
+            size += check_keys(op.keys, limits)
+        elif isinstance(op, Range):
+            size += check_range(op, limits)
+        else:
+            size += _check_level(op, limits, ops_max - ops_count)
     return size
 
 
 def _check_compare(compare: Compare, limits: Limits) -> int:
     size = check_keys(compare.keys, limits)
-    on_value = compare.target is CompareTarget.VALUE
-    if on_value != isinstance(compare.operand, bytes):
-        kind = "bytes" if on_value else "a number"
-        raise InvalidRequest(
-            f"a compare of {compare.target.value} needs {kind}, not {compare.operand!r}."
-        )
-    return size + (len(compare.operand) if isinstance(compare.operand, bytes) else 8)
+    target, operand = compare.target, compare.operand
+    has_bytes = isinstance(operand, bytes)
+    if has_bytes is not (target is _VALUE):
+        kind = "a number" if has_bytes else "bytes"
+        raise InvalidRequest(f"a compare of {target.value} needs {kind}, not {operand!r}.")
+    return size + (len(operand) if isinstance(operand, bytes) else 8)
+
+
+def _check_written(ops: tuple[Op, ...]) -> None:
+    """Refuse a key written twice.  Where only single keys are written, each once, a set shows it."""
+    keys: list[bytes] = []
+    for op in ops:
+        if isinstance(op, Put):
+            keys.append(op.key)
+        elif isinstance(op, Delete) and isinstance(op.keys, bytes):
+            keys.append(op.keys)
+        elif not isinstance(op, Range):
+            _written(ops)
+            return
+    if len(set(keys)) < len(keys):
+        _written(ops)
 
 
 def _written(ops: tuple[Op, ...]) -> tuple[list[bytes], list[KeyRange]]:

@@ -12,10 +12,10 @@ KEYS = [b"%02d" % number for number in range(10)]
 def filled() -> State:
     """Ten keys that one transaction wrote and another deleted, and a key that stays."""
     state = State(LeaseTable(now=0.0))
-    state.txn(Txn(then=tuple(Put(key, b"there") for key in KEYS)))
-    state.txn(Txn(then=tuple(Delete(key) for key in KEYS)))
-    state.put(Put(b"stays", b"1"))
-    state.put(Put(b"stays", b"2"))
+    state.execute(Txn(then=tuple(Put(key, b"there") for key in KEYS)))
+    state.execute(Txn(then=tuple(Delete(key) for key in KEYS)))
+    state.execute(Put(b"stays", b"1"))
+    state.execute(Put(b"stays", b"2"))
     return state
 
 
@@ -65,7 +65,7 @@ def test_compaction_may_go_on_while_a_revision_is_gone_through() -> None:
     state.compact(state.revision - 1)
     state.trim(versions_max=13)  # all that was written, and three deletions
     for key in KEYS[:5]:
-        state.put(Put(key, b"again"))
+        state.execute(Put(key, b"again"))
     state.compact(state.revision)
     all_trimmed(state)
     found = state.range(Range(KeyRange.everything()), newest=state.revision)

@@ -25,27 +25,18 @@ _WRITES = st.one_of(
 )
 
 
-def _write(state: State, op: Put | Delete | Txn) -> None:
-    if isinstance(op, Put):
-        state.put(op)
-    elif isinstance(op, Delete):
-        state.delete(op)
-    else:
-        state.txn(op)
-
-
 @given(st.lists(_WRITES, max_size=8), st.lists(_WRITES, max_size=20))
 def test_replica_answers_as_the_store_does(
     before: list[Put | Delete | Txn], after: list[Put | Delete | Txn]
 ) -> None:
     state = State(LeaseTable(now=0.0))
     for op in before:
-        _write(state, op)
+        state.execute(op)
     began = state.revision
     replica = Replica(Limits())
     replica.begin(state.page(None, 100, at=began), revision=began)
     for op in after:
-        _write(state, op)
+        state.execute(op)
     for revision in range(began + 1, state.revision + 1):
         replica.apply(revision, state.changes(revision))
     assert replica.revision == state.revision

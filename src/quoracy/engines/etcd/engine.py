@@ -69,7 +69,6 @@ from quoracy.store.rules import (
     check_put,
     check_range,
     check_txn,
-    is_plain,
     reads_serializably,
     writes,
 )
@@ -318,8 +317,10 @@ class EtcdStore(LegacyStore):
         """See `store.api.Begins`."""
         if isinstance(op, Put):
             check_put(op, self.limits)
-        elif not is_plain(op, self.limits) or not writes((op,)):
+        elif not writes((op,)) or any(isinstance(each, Txn) for each in op.then + op.otherwise):
             return False
+        else:
+            check_txn(op, self.limits)
         self._check_serving()
         return self._passing.begin(op, on_done)
 

@@ -29,7 +29,7 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from quoracy.engines.embedded.committing.commit_delay import Returning
 from quoracy.engines.embedded.committing.group import Group, complete
@@ -176,13 +176,11 @@ class GroupCommit:
 
     def submit(self, op: Put | Delete | Txn, completion: Completion) -> None:
         """`Store.submit`."""
-        plain = False
         try:
             if isinstance(op, Put):
-                check_put(op, self.limits)
-                size = len(op.key) + len(op.value)
+                size = check_put(op, self.limits)
             elif isinstance(op, Txn):
-                plain = check_txn(op, self.limits)
+                check_txn(op, self.limits)
                 if not writes((op,)):
                     self._submit_reads(op, completion)
                     return
@@ -198,13 +196,13 @@ class GroupCommit:
             self._loop.call_soon(complete, completion, error)
             return
         if self._waiting or (size and self.is_full(size)):
-            self._wait_for_room(op, size, plain, completion)
+            self._wait_for_room(op, size, completion)
             return
         group = self._filling
         if group.put_bytes > self._pending_bytes_max or len(group.completions) >= _PENDING_MAX:
             self._loop.call_soon(complete, completion, self._overloaded(group.put_bytes))
         else:
-            self._execute(op, size, plain, completion)
+            self._execute(op, size, completion)
 
     def _submit_reads(self, txn: Txn, completion: Completion) -> None:
         result: TxnResult | Rejected
@@ -215,7 +213,7 @@ class GroupCommit:
             result = error
         self._loop.call_soon(complete, completion, result)
 
-    def _execute(self, op: Put | Delete | Txn, size: int, plain: bool, completion: Completion) -> None:
+    def _execute(self, op: Put | Delete | Txn, size: int, completion: Completion) -> None:
         """Carry it out in memory; complete it when that, or what rejected it, is durable."""
         group, state = self._filling, self.state
         if self._is_lone_writer and not self._under_way:
@@ -223,7 +221,7 @@ class GroupCommit:
         group.put_bytes += size
         before = state.revision
         try:
-            result = state.execute(op, plain)
+            result = state.execute(op)
         except Rejected as error:
             self._complete_when_durable(completion, error)
             return
@@ -246,13 +244,11 @@ class GroupCommit:
 
     # -- waiting for room ------------------------------------------------------------------
 
-    def _wait_for_room(
-        self, op: Put | Delete | Txn, size: int, plain: bool, completion: Completion
-    ) -> None:
+    def _wait_for_room(self, op: Put | Delete | Txn, size: int, completion: Completion) -> None:
         if self._waiting_bytes > self._pending_bytes_max or len(self._waiting) >= _PENDING_MAX:
             self._loop.call_soon(complete, completion, self._overloaded(self._waiting_bytes))
             return
-        waiting = _Waiting(op, size, plain, completion)
+        waiting = _Waiting(op, size, completion)
         completion.on_abandon = lambda: self._abandon(waiting)
         self._waiting.append(waiting)
         self._waiting_bytes += size
@@ -283,7 +279,7 @@ class GroupCommit:
             waiting.completion.on_abandon = None
             if error is None:
                 progressed = True
-                self._execute(waiting.op, waiting.size, waiting.plain, waiting.completion)
+                self._execute(waiting.op, waiting.size, waiting.completion)
             else:
                 self._loop.call_soon(complete, waiting.completion, error)
         self._makes_room = False
@@ -308,12 +304,10 @@ class GroupCommit:
 
     def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:  # legacy
         """`Begins.begin`, `RepliesAhead.begin_replying`."""
-        plain = False
         if isinstance(op, Put):
-            check_put(op, self.limits)
-            size = len(op.key) + len(op.value)
+            size = check_put(op, self.limits)
         else:
-            plain = check_txn(op, self.limits)
+            check_txn(op, self.limits)
             size = put_bytes(op)
             if not writes((op,)):
                 return self._begin_reading(op, on_done)
@@ -321,7 +315,7 @@ class GroupCommit:
         if self.is_full(size) or self._waiting:
             return False
         self._check_pending(0)
-        self._execute(op, size, plain, LegacyCompletion(on_done, ahead))
+        self._execute(op, size, LegacyCompletion(on_done, ahead))
         return True
 
     def expect(self) -> None:  # legacy
@@ -346,10 +340,10 @@ class GroupCommit:
 
     def take(self, txn: Txn, on_failed: OnFailed, by: EmbeddedFollowing) -> TxnResult:  # legacy
         """`Following.take`."""
-        plain = check_txn(txn, self.limits)
+        check_txn(txn, self.limits)
         self._check_takable(put_bytes(txn))
         before = self.state.revision
-        result = self.state.plain_txn(txn) if plain else self.state.txn(txn)
+        result = cast("TxnResult", self.state.execute(txn))
         if self.stage(before, by):
             self._filling.add(LegacyTaker(on_failed, self.state.revision), None)
             self.schedule_flush()
@@ -645,10 +639,10 @@ class GroupCommit:
 class _Waiting:
     """A write that waits for room."""
 
-    __slots__ = ("completion", "op", "plain", "size")
+    __slots__ = ("completion", "op", "size")
 
-    def __init__(self, op: Put | Delete | Txn, size: int, plain: bool, completion: Completion) -> None:
-        self.op, self.size, self.plain, self.completion = op, size, plain, completion
+    def __init__(self, op: Put | Delete | Txn, size: int, completion: Completion) -> None:
+        self.op, self.size, self.completion = op, size, completion
 
 
 def put_bytes(txn: Txn) -> int:

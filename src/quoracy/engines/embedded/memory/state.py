@@ -330,75 +330,27 @@ class State:
             count += (self.get(key, at) is not None) - (self._get(key) is not None)
         return count
 
-    # -- writes: each returns the result; what changed is `changes(revision)` ------------------
+    # -- writes --------------------------------------------------------------------------
 
-    def execute(self, op: Put | Delete | Txn, plain: bool) -> PutResult | DeleteResult | TxnResult:
+    def execute(self, op: Put | Delete | Txn) -> PutResult | DeleteResult | TxnResult:
+        """Carry out a write; what it changed is `changes(revision)`, if that is another one now."""
+        changes: list[KeyValue] = []
+        result: PutResult | DeleteResult | TxnResult
         if isinstance(op, Put):
-            return self.put(op)
-        if isinstance(op, Delete):
-            return self.delete(op)
-        return self.plain_txn(op) if plain else self.txn(op)
-
-    def put(self, op: Put) -> PutResult:
-        self._check_put(op)
-        revision = Revision(self.revision + 1)
-        kv, prev = self._write(op, revision)
-        self.revision = revision
-        self._log.append_one(kv)
-        return PutResult(revision, prev if op.prev_kv else None)
-
-    def put_value(self, key: bytes, value: bytes, lease: int) -> KeyValue:
-        """`put` of a value and nothing else, under a lease that exists; the version it made."""
-        revision = Revision(self.revision + 1)
-        kv = self._put(self._records.get(key), key, value, lease, revision)
-        self.revision = revision
-        self._log.append_one(kv)
-        return kv
-
-    def delete(self, op: Delete) -> DeleteResult:
-        changes: list[KeyValue] = []
-        result = self._delete(op, changes)
+            self._check_put(op)
+            result = self._put(op, changes)
+        elif isinstance(op, Delete):
+            result = self._delete(op, changes)
+        else:
+            path = self._judge(op, self.revision)
+            # Puts before ranges: of several errors the same one is reported as by etcd 3.4 and 3.5.
+            self._check_puts(op, iter(path))
+            self._check_ranges(op, iter(path), self.revision)
+            result = self._run(op, iter(path), None, changes)
         self._seal(changes)
         return result
 
-    def txn(self, txn: Txn) -> TxnResult:
-        path = self._judge(txn, self.revision)
-        # Puts before ranges: of several errors the same one is reported as by etcd 3.4 and 3.5.
-        self._check_puts(txn, iter(path))
-        self._check_ranges(txn, iter(path), self.revision)
-        changes: list[KeyValue] = []
-        result = self._run(txn, iter(path), None, changes)
-        self._seal(changes)
-        return result
-
-    def plain_txn(self, txn: Txn) -> TxnResult:
-        """`txn` for one that `rules.is_plain`: the same in one pass, about half the time."""
-        taken = True
-        for compare in txn.compares:
-            keys = compare.keys
-            if not (
-                compares(compare, self._get(keys))
-                if isinstance(keys, bytes)
-                else self._holds(compare, self.revision)
-            ):
-                taken = False
-                break
-        ops = txn.then if taken else txn.otherwise
-        leases = self.leases
-        for op in ops:
-            if isinstance(op, Put) and op.lease and op.lease not in leases:
-                raise LeaseNotFound(op.lease)
-        changes: list[KeyValue] = []
-        results = [
-            self.range(op, newest=self.revision)
-            if isinstance(op, Range)
-            else self._run_one(op, changes)  # type: ignore[arg-type]
-            for op in ops
-        ]
-        self._seal(changes)
-        return TxnResult(self.revision, taken, tuple(results))
-
-    def write(self, writes: tuple[KeyWrite, ...]) -> Revision:
+    def write(self, writes: tuple[KeyWrite, ...]) -> Revision:  # legacy
         """Puts and deletes of single keys, each once, in one revision."""
         for write in writes:
             if write.lease and write.lease not in self.leases:
@@ -410,7 +362,7 @@ class State:
             key, value = write.key, write.value
             record = self._records.get(key)
             if value is not None:
-                changes.append(self._put(record, key, value, write.lease, boxed))
+                changes.append(self._replace(record, key, value, write.lease, boxed))
             elif record is not None:
                 prev = record.now
                 if prev is not None:
@@ -428,7 +380,8 @@ class State:
         self._seal(changes)
         return self.revision
 
-    def _write(self, op: Put, revision: int) -> tuple[KeyValue, KeyValue | None]:
+    def _put(self, op: Put, changes: list[KeyValue]) -> PutResult:
+        revision = self._open(changes)
         key, value, lease = op.key, op.value, op.lease
         record = self._records.get(key)
         prev = None if record is None else record.now
@@ -437,12 +390,13 @@ class State:
                 value = prev.value
             if op.ignore_lease:
                 lease = prev.lease
-        return self._put(record, key, value, lease, revision), prev
+        changes.append(self._replace(record, key, value, lease, revision))
+        return PutResult(revision, prev if op.prev_kv else None)
 
     # (`revision` is Any because compiled code makes an object of an int wherever it meets a struct: so
     # there is one for all versions of a transaction, for as long as these are kept.)
 
-    def _put(
+    def _replace(
         self, record: Record | None, key: bytes, value: bytes, lease: int, revision: Any
     ) -> KeyValue:
         """A new version of a key, whose record this is if it has one."""
@@ -566,23 +520,17 @@ class State:
         taken = next(path)
         results: list[OpResult] = []
         for op in txn.then if taken else txn.otherwise:
-            if isinstance(op, Put | Delete):
-                assert changes is not None
-                results.append(self._run_one(op, changes))
-            elif isinstance(op, Range):
+            if isinstance(op, Range):
                 seen = self.revision if newest is None else newest
                 results.append(self.range(op, newest=seen))
-            else:
+            elif isinstance(op, Txn):
                 results.append(self._run(op, path, newest, changes))
+            else:
+                assert changes is not None
+                results.append(
+                    self._put(op, changes) if isinstance(op, Put) else self._delete(op, changes)
+                )
         return TxnResult(self.revision if newest is None else Revision(newest), taken, tuple(results))
-
-    def _run_one(self, op: Put | Delete, changes: list[KeyValue]) -> PutResult | DeleteResult:
-        if isinstance(op, Delete):
-            return self._delete(op, changes)
-        revision = self._open(changes)
-        kv, prev = self._write(op, revision)
-        changes.append(kv)
-        return PutResult(revision, prev if op.prev_kv else None)
 
     def _delete(self, op: Delete, changes: list[KeyValue]) -> DeleteResult:
         found = self._existing(op.keys)
