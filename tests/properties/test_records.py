@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quoracy.engines.embedded.memory.sorted_records import Record, SortedRecords
+from quoracy.engines.embedded.memory.key_index import Record, SortedRecords
 from quoracy.store.model import KeyRange
 
 CHUNK_MAX = 16

@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.memory.history_trim import free_before
-from quoracy.engines.embedded.memory.key_history import keep
-from quoracy.engines.embedded.memory.record import Record
+from quoracy.engines.embedded.memory.key_index import keep
+from quoracy.engines.embedded.memory.versions import Record, free_before
 from quoracy.store.model import KeyValue
 from tests.unit.embedded.test_pasts import deletion, version
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.memory.key_history import keep, version_at
-from quoracy.engines.embedded.memory.record import Record
+from quoracy.engines.embedded.memory.key_index import keep, version_at
+from quoracy.engines.embedded.memory.versions import Record
 from quoracy.store.model import KeyValue
 
 

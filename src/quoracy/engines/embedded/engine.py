@@ -23,8 +23,7 @@ from quoracy.engines.embedded.disk.journal import JournalSize
 from quoracy.engines.embedded.disk.writer import Writer
 from quoracy.engines.embedded.maintenance import Maintenance
 from quoracy.engines.embedded.memory.state import State
-from quoracy.engines.embedded.memory.timekeeper import Timekeeper
-from quoracy.engines.embedded.memory.timeline import SavedTimeline
+from quoracy.engines.embedded.memory.timeline import SavedTimeline, Timekeeper
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.embedded.watching.followers import EmbeddedFollowing
 from quoracy.engines.embedded.watching.watch import EmbeddedWatch

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from quoracy.engines.embedded.memory.untracking import untracked
 from quoracy.store.model import KeyValue
 
 __all__ = ["Changes", "RevisionLog"]
@@ -60,7 +59,7 @@ class RevisionLog:
 
     def append(self, changes: Sequence[KeyValue]) -> None:
         """What the next revision wrote."""
-        self._entries.append(changes[0] if len(changes) == 1 else untracked(tuple(changes)))
+        self._entries.append(changes[0] if len(changes) == 1 else tuple(changes))
 
     def begin(self, changes: list[KeyValue]) -> None:
         """What the next revision writes, to be filled until `end`; it can be seen meanwhile."""

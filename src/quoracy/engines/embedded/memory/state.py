@@ -25,14 +25,11 @@ from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from typing import Any
 
-from quoracy.engines.embedded.memory.history_trim import free_before
-from quoracy.engines.embedded.memory.key_history import keep, version_at
+from quoracy.engines.embedded.memory.key_index import Record, SortedRecords, keep, key_of, version_at
 from quoracy.engines.embedded.memory.leases import LeaseTable
 from quoracy.engines.embedded.memory.predicates import compares, has_filters, passes, without_value
 from quoracy.engines.embedded.memory.revision_log import Changes, RevisionLog
-from quoracy.engines.embedded.memory.sorted_records import Record, SortedRecords, key_of
-from quoracy.engines.embedded.memory.untracking import untracked
-from quoracy.engines.embedded.memory.versions import bytes_of, newest_by_key
+from quoracy.engines.embedded.memory.versions import bytes_of, free_before, newest_by_key
 from quoracy.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
 from quoracy.store.following import KeyWrite
 from quoracy.store.model import (
@@ -439,7 +436,7 @@ class State:
         self._dead.add(record)
         record.now = None
         if record.past is None:
-            record.past = untracked((prev, gone))
+            record.past = (prev, gone)
         else:
             keep(record, prev)
             keep(record, gone)

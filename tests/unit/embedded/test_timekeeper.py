@@ -16,7 +16,7 @@ from quoracy.clock import ManualClock
 from quoracy.engines.embedded.disk.doctor import examine
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore
-from quoracy.engines.embedded.memory.timekeeper import SAVE_S
+from quoracy.engines.embedded.memory.timeline import SAVE_S
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
