@@ -1,6 +1,6 @@
 """How an operation begun on a store ends: `Completion`, and the `Reply` that may leave with the sync.
 
-Both are compiled: every operation of a busy server touches one of each.
+Compiled: every operation of a busy server touches one of each.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from quoracy.native import mypyc_attr
 
-__all__ = ["Completion", "Reply", "Sending"]
+__all__ = ["Completion", "FutureCompletion", "Reply", "Sending"]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -60,6 +60,42 @@ class Completion:
         stop, self.on_abandon = self.on_abandon, None
         if stop is not None:
             stop()
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class FutureCompletion(Completion):
+    """A completion whose `future` can be awaited.  It is made when somebody asks for it."""
+
+    __slots__ = ("_future", "_loop", "error", "is_done", "result")
+
+    def __init__(self, loop: Any) -> None:
+        super().__init__()
+        self._loop = loop
+        self._future: Any = None
+        self.is_done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def future(self) -> Any:
+        if self._future is None:
+            self._future = self._loop.create_future()
+            if self.is_done:
+                self._settle()
+        return self._future
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        self.is_done, self.result, self.error = True, result, error
+        if self._future is not None:
+            self._settle()
+
+    def _settle(self) -> None:
+        if self._future.done():  # the caller was cancelled
+            return
+        if self.error is None:
+            self._future.set_result(self.result)
+        else:
+            self._future.set_exception(self.error)
 
 
 class Sending(Protocol):

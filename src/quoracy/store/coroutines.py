@@ -13,7 +13,7 @@ from typing import Any, Self, Unpack
 
 from quoracy.errors import InvalidRequest, Unsupported
 from quoracy.store.api import Cluster, PutOptions, RangeOptions
-from quoracy.store.completion import Completion
+from quoracy.store.completion import Completion, FutureCompletion
 from quoracy.store.model import (
     Delete,
     DeleteResult,
@@ -29,33 +29,20 @@ from quoracy.store.model import (
     WatchBatch,
 )
 
-__all__ = ["CoroutineStore", "FutureCompletion", "PolledWatch"]
+__all__ = ["CoroutineStore", "FutureCompletion", "PolledWatch", "ended"]
 
 
-class FutureCompletion(Completion):
-    """A completion that can be awaited.  Cancelling the task that awaits it abandons the operation."""
-
-    __slots__ = ("future",)
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__()
-        self.future: asyncio.Future[Any] = loop.create_future()
-
-    def done(self, result: Any, error: BaseException | None) -> None:
-        future = self.future
-        if future.done():  # the caller was cancelled
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-
-    async def wait(self) -> Any:
-        try:
-            return await self.future
-        except asyncio.CancelledError:
-            self.abandon()
-            raise
+async def ended(completion: FutureCompletion) -> Any:
+    """The result of an operation.  Cancelling the task that awaits it abandons the operation."""
+    if completion.is_done:
+        if completion.error is not None:
+            raise completion.error
+        return completion.result
+    try:
+        return await completion.future
+    except asyncio.CancelledError:
+        completion.abandon()
+        raise
 
 
 class CoroutineStore:
@@ -100,12 +87,12 @@ class CoroutineStore:
     async def _submit(self, op: Put | Delete | Txn) -> Any:
         completion = FutureCompletion(asyncio.get_running_loop())
         self.submit(op, completion)
-        return await completion.wait()
+        return await ended(completion)
 
     async def _read(self, op: Range | WaitFirst) -> Any:
         completion = FutureCompletion(asyncio.get_running_loop())
         self.read(op, completion)
-        return await completion.wait()
+        return await ended(completion)
 
 
 class PolledWatch:

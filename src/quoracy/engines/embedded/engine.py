@@ -30,7 +30,7 @@ from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.errors import Indeterminate, Rejected, StorageFailed, StoreClosed, Unavailable
 from quoracy.store.api import WatchOptions
 from quoracy.store.completion import Completion
-from quoracy.store.coroutines import CoroutineStore
+from quoracy.store.coroutines import CoroutineStore, ended
 from quoracy.store.digest import Digest
 from quoracy.store.legacy import Ahead, Follower, OnDone
 from quoracy.store.model import (
@@ -241,7 +241,7 @@ class EmbeddedStore(CoroutineStore):
             self._state.check_compact(at, newest=self._state.revision)
             await self._settled()
             self._commits.check_writable()
-            await self._commits.enlist_compaction(at).wait()
+            await ended(self._commits.enlist_compaction(at))
 
     # -- leases --------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class EmbeddedStore(CoroutineStore):
         except Rejected:
             await self._leases_settled()
             raise
-        await self._commits.enlist_grant(id, granted_s).wait()
+        await ended(self._commits.enlist_grant(id, granted_s))
         return LeaseGrant(id, granted_s)
 
     async def keep_alive(self, lease: int) -> LeaseGrant:
@@ -301,12 +301,12 @@ class EmbeddedStore(CoroutineStore):
         """Returns when everything in memory is durable."""
         waiter = self._commits.settling()
         if waiter is not None:
-            await waiter.wait()
+            await ended(waiter)
 
     async def _leases_settled(self) -> None:
         waiter = self._commits.leases_settling()
         if waiter is not None:
-            await waiter.wait()
+            await ended(waiter)
 
     # -- watching ------------------------------------------------------------------------
 

@@ -6,8 +6,7 @@ import logging
 from typing import Any
 
 from quoracy.engines.embedded.committing.batch import Batch
-from quoracy.store.completion import Completion, Reply
-from quoracy.store.coroutines import FutureCompletion
+from quoracy.store.completion import Completion, FutureCompletion, Reply
 from quoracy.store.model import Revision
 
 __all__ = ["Group", "complete"]

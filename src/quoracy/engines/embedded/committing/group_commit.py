@@ -49,8 +49,7 @@ from quoracy.errors import (
     StoreClosed,
     Unavailable,
 )
-from quoracy.store.completion import Completion, Reply
-from quoracy.store.coroutines import FutureCompletion
+from quoracy.store.completion import Completion, FutureCompletion, Reply
 from quoracy.store.following import KeyWrite, OnFailed, Written
 from quoracy.store.legacy import Ahead, OnDone
 from quoracy.store.model import (
