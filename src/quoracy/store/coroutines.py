@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, Unpack
 
 from quoracy.errors import InvalidRequest, Unsupported
@@ -84,15 +84,15 @@ class CoroutineStore:
             f"the revision of {age_s} s ago: this store does not note when revisions were made"
         )
 
-    async def _submit(self, op: Put | Delete | Txn) -> Any:
+    def _submit(self, op: Put | Delete | Txn) -> Coroutine[Any, Any, Any]:
         completion = FutureCompletion(asyncio.get_running_loop())
         self.submit(op, completion)
-        return await ended(completion)
+        return ended(completion)
 
-    async def _read(self, op: Range | WaitFirst) -> Any:
+    def _read(self, op: Range | WaitFirst) -> Coroutine[Any, Any, Any]:
         completion = FutureCompletion(asyncio.get_running_loop())
         self.read(op, completion)
-        return await ended(completion)
+        return ended(completion)
 
 
 class PolledWatch:
