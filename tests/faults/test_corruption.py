@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.doctor import examine
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.disk.journal_jobs import Done, GiveBack, Job, Sweep
 from quoracy.engines.embedded.disk.log_allocation import SEGMENT_BYTES, SEGMENTS_MAX

@@ -14,7 +14,7 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.disk.sweep import Unswept
 from quoracy.engines.embedded.memory.leases import LeaseTable

@@ -16,10 +16,10 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.embedded.disk.commit_log import changes_in
-from quoracy.engines.embedded.disk.frame_rows import FrameRows
+from quoracy.engines.embedded.disk.log_rows import FrameRows
 from tests.properties.test_cleaning import Commit, Compact, Step, Subject, Sweep, Trim, steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.journal_jobs import Done
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.errors import StorageFailed

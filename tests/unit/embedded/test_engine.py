@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from quoracy.clock import ManualClock
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded

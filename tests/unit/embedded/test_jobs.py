@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.committing import batch as batches
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing import group as batches
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.embedded.disk.file_sync import OnSynced
 from quoracy.engines.embedded.disk.journal import Journal

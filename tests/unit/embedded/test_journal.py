@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.commit_log import changes_in
-from quoracy.engines.embedded.disk.frame_rows import FrameRows
 from quoracy.engines.embedded.disk.journal import SLICE_S, Journal
 from quoracy.engines.embedded.disk.journal_file import FORMAT, set_meta, unreadable
 from quoracy.engines.embedded.disk.log_allocation import SEGMENT_BYTES
+from quoracy.engines.embedded.disk.log_rows import FrameRows
 from quoracy.engines.embedded.memory.versions import VersionName
 from quoracy.errors import DataUnreadable, FormatUnknown, StorageFailed
 from quoracy.store.model import KeyValue

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["Returning"]
+__all__ = ["CommitDelay"]
 
 _WRITERS_MIN: Final = 2
 _WRITERS_MAX: Final = 64
@@ -34,7 +34,7 @@ _TURNS_EACH: Final = 4  # in all, more for each who is awaited
 _SKIPPED_MAX: Final = 63
 
 
-class Returning:
+class CommitDelay:
     """Who is awaited.  `awaited` is 0 as long as nobody is."""
 
     __slots__ = ("_count", "_skip", "_skipped", "_turns_left", "_turns_left_in_all", "awaited")

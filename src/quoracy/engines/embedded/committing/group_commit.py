@@ -15,7 +15,7 @@ Invariants
       when their group is.  Reads are answered as of the newest durable revision: they wait for no disk,
       show nothing a crash could undo, and see every write that was acknowledged before they came.
     * A group leaves for the disk when the writer has room; what arrives meanwhile goes into the next.
-      While nothing is on its way it may wait for some turns, for who was just answered (`returning`).
+      While nothing is on its way it may wait for some turns, for who was just answered (`delay`).
       Groups end in their order.
     * A failed commit is the end of writing: its writers get `Indeterminate` (it may be on disk), all
       later ones `StorageFailed`, and the alarm is up.  Reads go on.
@@ -31,7 +31,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast
 
-from quoracy.engines.embedded.committing.commit_delay import Returning
+from quoracy.engines.embedded.committing.commit_delay import CommitDelay
 from quoracy.engines.embedded.committing.group import Group, complete
 from quoracy.engines.embedded.committing.legacy import LegacyCompletion, LegacyTaker
 from quoracy.engines.embedded.disk.writer import InstantWriter, Writer
@@ -140,7 +140,7 @@ class GroupCommit:
         self._waiting_bytes = 0
         self._makes_room = False
         self._flush_due = False
-        self._returning = Returning()
+        self._delay = CommitDelay()
         self._stays_awake = False
         self._is_lone_writer = False
         self._has_replies = False  # since all was quiet the last time
@@ -455,7 +455,7 @@ class GroupCommit:
         # the next group.
         if self._flush_due:
             return
-        if self._returning.awaited and self._returning.came():
+        if self._delay.awaited and self._delay.came():
             return  # `_stay_awake` will have it leave, if nobody else does
         if not self.writer.has_room:
             return
@@ -530,7 +530,7 @@ class GroupCommit:
             # them splits writers into groups that never meet again, each with a sync of its own
             # (measured with 16 writers that started one by one, and one commit under way at a time: 8 a
             # commit and 21,000 puts/s; now 16 and 32,000).
-            if self._syncs and not self._under_way and self._returning.answered(group.clients_count):
+            if self._syncs and not self._under_way and self._delay.answered(group.clients_count):
                 self._stay_awake_soon()
             elif self._filling:
                 self.schedule_flush()
@@ -543,7 +543,7 @@ class GroupCommit:
     def _stay_awake(self) -> None:
         """For another turn, while writers are on their way back; then let go what is there."""
         self._stays_awake = False
-        if self._returning.turn():
+        if self._delay.turn():
             # Not to the worker.  It copies pages for milliseconds, and a loop that has made way for it
             # is ready and waits, though another processor sleeps: nobody has woken it, so nobody looks
             # for one.  (With 16 clients and ephemeral nodes: p99 1.47 ms with it, 1.05 without.)

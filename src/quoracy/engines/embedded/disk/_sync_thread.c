@@ -23,7 +23,7 @@
  * other; whoever else can use the processor gets it meanwhile.
  *
  * It knows nothing of journals.  `ThreadSync` (syncing.py) does the same where this is not compiled;
- * tests/unit/embedded/test_syncing.py holds both to it.
+ * tests/unit/embedded/test_file_sync.py holds both to it.
  */
 
 #define PY_SSIZE_T_CLEAN

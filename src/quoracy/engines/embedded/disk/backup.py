@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from quoracy.directories import sync_directory
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.disk.lock_file import Ownership
 from quoracy.engines.embedded.disk.off_loop import off_loop

@@ -36,7 +36,7 @@ from pathlib import Path
 import msgspec
 
 from quoracy.directories import sync_directory
-from quoracy.engines.embedded.committing.batch import Batch, Versions
+from quoracy.engines.embedded.committing.group import Batch, Versions
 from quoracy.engines.embedded.disk import log_allocation as log_length
 
 __all__ = [

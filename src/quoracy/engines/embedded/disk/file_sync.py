@@ -11,6 +11,7 @@ import asyncio
 import os
 import queue
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,7 @@ __all__ = [
     "NativeSync",
     "OnSynced",
     "ThreadSync",
+    "let_others",
     "let_others_go_first",
     "start_writing",
     "sync_data",
@@ -47,6 +49,17 @@ def let_others_go_first() -> bool:
     except ImportError:
         return False
     return _sync_thread.let_others_go_first()
+
+
+def let_others() -> None:
+    """Let threads that wait for the interpreter lock or for this processor go on.
+
+    It sleeps for a moment.  Nothing less will do: a thread that only gives the lock up has it back
+    before another is awake, and one that yields the processor is put before those that wait for it
+    again.  They do wait though another processor sleeps, since the system looks for none when a thread
+    is woken behind one that runs.
+    """
+    time.sleep(0)
 
 
 def start_writing(file: int) -> None:

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from quoracy.directories import sync_directory
-from quoracy.engines.embedded.committing.batch import Batch, Versions
+from quoracy.engines.embedded.committing.group import Batch, Versions
 from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.embedded.disk.commit_log import (
     SEGMENTS_MIN,
@@ -47,13 +47,14 @@ from quoracy.engines.embedded.disk.commit_log import (
     frames_after,
     open_log_file,
 )
-from quoracy.engines.embedded.disk.file_sync import start_writing, sync_data
-from quoracy.engines.embedded.disk.frame_rows import FrameRow
+from quoracy.engines.embedded.disk.file_sync import let_others, start_writing, sync_data
 from quoracy.engines.embedded.disk.journal_file import (
     APPLICATION_ID,
     FORMAT,
     PAGE_BYTES,
     REMEDY,
+    Cleaned,
+    JournalSize,
     configure,
     create,
     damaged,
@@ -61,10 +62,9 @@ from quoracy.engines.embedded.disk.journal_file import (
     set_meta,
     unreadable,
 )
-from quoracy.engines.embedded.disk.journal_reports import Cleaned, JournalSize
+from quoracy.engines.embedded.disk.log_rows import FrameRow, VersionName
 from quoracy.engines.embedded.disk.log_table import STATEMENT_ROWS, LogTable, rows_of
-from quoracy.engines.embedded.disk.shared_rows import VersionName
-from quoracy.engines.embedded.disk.sweep import Sweep, let_others
+from quoracy.engines.embedded.disk.sweep import Sweep
 from quoracy.engines.embedded.memory.timeline import SavedTimeline, decode_timeline
 from quoracy.errors import DataUnreadable, FormatUnknown, StorageFailed
 
@@ -523,8 +523,8 @@ class Journal:
         """Sweep what fits into a slice.  `sweep.after` tells how far it is."""
         started = now()
         if not sweep.is_begun:
-            sweep.begin(self._table.shared.whole_until(sweep.until))
-            sweep.keep_too(self._table.shared.hold_back(sweep.buried))
+            sweep.begin(self._table.shared.whole_until(sweep.until), let_others)
+            sweep.keep_too(self._table.shared.hold_back(sweep.buried), let_others)
         written = 0
         with _Transaction(self):
             while sweep.after < sweep.until and now() - started < _SLICE_AIM_S:

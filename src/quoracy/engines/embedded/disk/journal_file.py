@@ -17,6 +17,8 @@ __all__ = [
     "FORMAT",
     "PAGE_BYTES",
     "REMEDY",
+    "Cleaned",
+    "JournalSize",
     "configure",
     "create",
     "damaged",
@@ -51,6 +53,22 @@ _DISK_ERRORS = (
 _DISK_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
 
 _encode = msgspec.msgpack.Encoder().encode
+
+
+class Cleaned(msgspec.Struct, frozen=True, gc=False):
+    """What a slice of cleaning did: versions taken off the list, whether to go on, and its time."""
+
+    done: int
+    more: bool
+    took_s: float
+
+
+class JournalSize(msgspec.Struct, frozen=True, gc=False):
+    """Bytes on disk: the database file, the part of it that holds nothing, the logs beside it."""
+
+    file_bytes: int
+    free_bytes: int
+    log_bytes: int
 
 
 def configure(db: sqlite3.Connection, *, fresh: bool) -> None:

@@ -25,13 +25,12 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.embedded.disk.commit_log import changes_in
 from quoracy.engines.embedded.disk.file_sync import FileSync, FileSyncs, let_others_go_first
-from quoracy.engines.embedded.disk.frame_rows import FrameRow, FrameRows
 from quoracy.engines.embedded.disk.journal import Journal
-from quoracy.engines.embedded.disk.shared_rows import VersionName
+from quoracy.engines.embedded.disk.log_rows import FrameRow, FrameRows, VersionName
 from quoracy.engines.embedded.disk.sweep import Sweep
 from quoracy.store.completion import Reply
 

@@ -24,11 +24,19 @@ from typing import Final
 
 import msgspec
 
-from quoracy.engines.embedded.committing.batch import Versions
-from quoracy.engines.embedded.disk.frame_rows import ROW_BYTES, ROW_VERSIONS, FrameRow, decode_row
+from quoracy.engines.embedded.committing.group import Versions
+from quoracy.engines.embedded.disk.file_sync import let_others
 from quoracy.engines.embedded.disk.journal_file import PAGE_BYTES, damaged, row_checksum, unreadable
-from quoracy.engines.embedded.disk.shared_rows import SharedRow, SharedRows, VersionName
-from quoracy.engines.embedded.disk.sweep import Sweep, let_others
+from quoracy.engines.embedded.disk.log_rows import (
+    ROW_BYTES,
+    ROW_VERSIONS,
+    FrameRow,
+    SharedRow,
+    SharedRows,
+    VersionName,
+    decode_row,
+)
+from quoracy.engines.embedded.disk.sweep import Sweep
 from quoracy.engines.embedded.memory.versions import names_of
 from quoracy.store.model import KeyValue
 

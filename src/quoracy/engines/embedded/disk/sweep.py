@@ -14,26 +14,13 @@ kept for long, and there is no telling when it goes.
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from quoracy.engines.embedded.memory.versions import in_order, newer_of, old_of, sorted_out
 from quoracy.store.model import KeyValue
 
-__all__ = ["Sweep", "Unswept", "let_others"]
-
-
-def let_others() -> None:
-    """For the worker, between two steps: whoever waits for the interpreter lock or for this processor
-    has it now.
-
-    It sleeps for a moment, some 50 us.  Nothing less will do: who only gives the lock up has it back
-    before another thread is awake; and who yields to those who wait on the same processor is put before
-    them again.  They do wait there, though another processor sleeps, since nobody looks for one when a
-    thread is woken behind one that runs: clients, the loop and what syncs did so for up to 4.6 ms.
-    """
-    time.sleep(0)
+__all__ = ["Sweep", "Unswept"]
 
 
 class Sweep:
@@ -66,15 +53,15 @@ class Sweep:
         self._revisions: list[int] = []
         self._at = 0
 
-    def begin(self, until: int) -> None:
-        """Find out what is left, and end no later than here."""
+    def begin(self, until: int, rest: Callable[[], None]) -> None:
+        """Find out what is left, and end no later than here.  `rest` is called now and then."""
         self.is_begun = True
         self.until = until
-        self._left, self.buried, self.later = sorted_out(self.newest.values(), until, let_others)
+        self._left, self.buried, self.later = sorted_out(self.newest.values(), until, rest)
 
-    def keep_too(self, versions: list[KeyValue]) -> None:
-        """Keep these as well; the last word on what is left."""
-        self._left, self._revisions = in_order(self._left + versions, let_others)
+    def keep_too(self, versions: list[KeyValue], rest: Callable[[], None]) -> None:
+        """Keep these as well; the last word on what is left.  `rest` as in `begin`."""
+        self._left, self._revisions = in_order(self._left + versions, rest)
 
     def left_until(self, revision: int) -> Sequence[KeyValue]:
         """What is left up to this revision, and was not taken before."""

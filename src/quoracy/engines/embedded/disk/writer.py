@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.journal import Cleaned, Journal, JournalSize
 from quoracy.engines.embedded.disk.journal_jobs import Clean, Done, GiveBack, Job, JournalJobs, Sweep
 from quoracy.store.completion import Reply

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quoracy.engines.embedded.committing.batch import Batch
+from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.commit_log import CommitLog, changes_in
-from quoracy.engines.embedded.disk.frame_rows import (
+from quoracy.engines.embedded.disk.journal_file import row_checksum
+from quoracy.engines.embedded.disk.log_rows import (
     ROW_BYTES,
     ROW_VERSIONS,
     FrameRow,
     FrameRows,
     decode_row,
 )
-from quoracy.engines.embedded.disk.journal_file import row_checksum
 from quoracy.store.model import KeyValue
 
 _LOG = CommitLog((), id=7, sequence=0, segment_bytes=1 << 30)

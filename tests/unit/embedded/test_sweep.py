@@ -11,7 +11,11 @@ from hypothesis import strategies as st
 from quoracy.engines.embedded.disk.sweep import Sweep, Unswept
 from quoracy.engines.embedded.memory.versions import in_order, sorted_out
 from quoracy.store.model import KeyValue
-from tests.unit.embedded.test_pasts import deletion, version
+from tests.unit.embedded.test_key_index import deletion, version
+
+
+def no_rest() -> None:
+    pass
 
 
 def of_keys(*kvs: KeyValue) -> dict[bytes, KeyValue]:
@@ -22,8 +26,8 @@ def of_keys(*kvs: KeyValue) -> dict[bytes, KeyValue]:
 def test_it_lets_go_of_everything_in_pieces(revisions: list[int], until: int, count: int) -> None:
     kvs = [deletion(at) if at % 3 == 0 else version(at) for at in revisions]
     sweep = Sweep(0, until, of_keys(*kvs))
-    sweep.begin(until)
-    sweep.keep_too([])
+    sweep.begin(until, no_rest)
+    sweep.keep_too([], no_rest)
     assert len(sweep.left_until(until)) + len(sweep.buried) + len(sweep.later) == len(kvs)
     pieces = 1
     while sweep.let_go(count):
@@ -41,8 +45,8 @@ def test_what_was_swept_whole_is_not_what_is_unswept() -> None:
     assert unswept.count == 1 + 4
     sweep = unswept.sweep(8)
     assert unswept.count == 1
-    sweep.begin(8)
-    sweep.keep_too([])
+    sweep.begin(8, no_rest)
+    sweep.keep_too([], no_rest)
     assert [kv.mod_revision for kv in sweep.left_until(8)] == [1, 3]
     assert [kv.mod_revision for kv in sweep.buried] == [2]
     sweep.after = 8
@@ -108,8 +112,8 @@ def test_nothing_is_held_once_it_was_let_go_of() -> None:
     kv = version(1)
     count = sys.getrefcount(kv)
     sweep = Sweep(0, 5, {b"k": kv})
-    sweep.begin(5)
-    sweep.keep_too([])
+    sweep.begin(5, no_rest)
+    sweep.keep_too([], no_rest)
     assert sys.getrefcount(kv) > count
     assert not sweep.let_go(10)
     assert sys.getrefcount(kv) == count

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from quoracy.engines.embedded.memory.key_index import keep
 from quoracy.engines.embedded.memory.versions import Record, free_before
 from quoracy.store.model import KeyValue
-from tests.unit.embedded.test_pasts import deletion, version
+from tests.unit.embedded.test_key_index import deletion, version
 
 HORIZON = 100
 
