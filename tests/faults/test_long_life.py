@@ -10,10 +10,8 @@ from pathlib import Path
 import pytest
 
 from quoracy.engines.embedded.committing.group import Batch
-from quoracy.engines.embedded.disk.journal import Journal
-from quoracy.engines.embedded.disk.journal_jobs import Done, GiveBack, Job, Sweep
 from quoracy.engines.embedded.disk.log_allocation import SEGMENT_BYTES, SEGMENTS_MAX
-from quoracy.engines.embedded.disk.writer import JournalWriter
+from quoracy.engines.embedded.disk.writer import Done, GiveBack, Job, JournalWriter, Sweep, Work
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
@@ -103,25 +101,13 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     given: list[str] = []
 
     class NotingWriter(JournalWriter):
-        def __init__(
-            self,
-            journal: Journal,
-            loop: asyncio.AbstractEventLoop,
-            *,
-            failed: Callable[[BaseException], None],
-        ) -> None:
-            super().__init__(journal, loop, failed=failed)
-            submit, commit = self.submit, self.commit
+        def submit(self, job: Job | Work, done: Done) -> None:
+            given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "other"))
+            super().submit(job, done)
 
-            def noted(job: Job, done: Done) -> None:
-                given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "other"))
-                submit(job, done)
-
-            def noted_commit(batch: Batch, done: Done, replies: list[Reply]) -> None:
-                given.append("commit")
-                commit(batch, done, replies)
-
-            self.submit, self.commit = noted, noted_commit  # type: ignore[assignment]
+        def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+            given.append("commit")
+            super().commit(batch, done, replies)
 
     monkeypatch.setattr("quoracy.engines.opening.JournalWriter", NotingWriter)
     return given

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from typing import Any, cast
 
 from quoracy.engines.embedded.committing.group import Batch
-from quoracy.engines.embedded.disk.journal_jobs import Done
+from quoracy.engines.embedded.disk.writer import Done, Writer
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.errors import StorageFailed
 from quoracy.store.completion import Reply
@@ -16,10 +17,17 @@ __all__ = ["break_disk"]
 
 def break_disk(store: EmbeddedStore) -> None:
     """Nothing that is written from now on gets to the disk."""
-    writer, loop = store._commits.writer, asyncio.get_running_loop()
+    store._commits.writer = cast("Writer", _BrokenWriter(store._commits.writer, str(store.path)))
 
-    def fail(batch: Batch, done: Done, replies: list[Reply], /) -> None:
-        error = StorageFailed(str(store.path), sqlite3.OperationalError("disk I/O error"))
-        loop.call_soon(done, error, None)
 
-    writer.commit = fail  # type: ignore[method-assign]
+class _BrokenWriter:
+    def __init__(self, writer: Writer, path: str) -> None:
+        self._writer, self._path = writer, path
+
+    def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
+        del batch, replies
+        error = StorageFailed(self._path, sqlite3.OperationalError("disk I/O error"))
+        asyncio.get_running_loop().call_soon(done, error, None)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._writer, name)

@@ -18,7 +18,7 @@ class HeldDisk:
     """Of the stores that are opened from now on."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("quoracy.engines.embedded.disk.journal_jobs.FileSyncs", self._syncs)
+        monkeypatch.setattr("quoracy.engines.embedded.disk.writer.FileSyncs", self._syncs)
         self.is_held = False
         self.begun: list[_HeldSync] = []
         self.replies_count = 0  # that were handed over to be sent

@@ -20,6 +20,7 @@ from quoracy.engines.embedded.committing.group_commit import GroupCommit
 from quoracy.engines.embedded.committing.legacy import LegacyCompletion
 from quoracy.engines.embedded.disk.backup import BackupReport, Progress, write_backup
 from quoracy.engines.embedded.disk.journal import JournalSize
+from quoracy.engines.embedded.disk.off_loop import called_back
 from quoracy.engines.embedded.disk.writer import Writer
 from quoracy.engines.embedded.maintenance import Maintenance
 from quoracy.engines.embedded.memory.state import State
@@ -219,7 +220,9 @@ class EmbeddedStore(CoroutineStore):
     async def journal_size(self) -> JournalSize | None:
         """Bytes on disk, or None where there is no disk."""
         self._commits.check_open()
-        return await self._commits.writer.size()
+        size = await called_back(self._commits.writer.size)
+        assert isinstance(size, JournalSize | None)
+        return size
 
     # -- writing -------------------------------------------------------------------------
 
@@ -406,7 +409,10 @@ class EmbeddedStore(CoroutineStore):
                 stream.store_closed()
             self._commits.followings.dismiss(StoreClosed())
             self._commits.queue_waits.dismiss(StoreClosed())
-            await self._commits.writer.close()
+            try:
+                await called_back(self._commits.writer.close)
+            finally:
+                self._commits.writer.stop()
 
     async def _remember_at_last(self) -> None:
         self._remember(self._times.close(self._commits.durable))

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from quoracy.clock import Clock
 from quoracy.engines.embedded.disk.journal import Cleaned
+from quoracy.engines.embedded.disk.off_loop import called_back
 from quoracy.engines.embedded.disk.sweep import Unswept
 from quoracy.engines.embedded.disk.writer import Clean, GiveBack, Sweep, Writer
 from quoracy.engines.embedded.memory.state import State
@@ -294,15 +296,4 @@ class Maintenance:
         return self._untrimmed > _BACKLOG_MAX
 
     async def _submit(self, job: Clean | Sweep | GiveBack) -> object:
-        ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-
-        def done(error: BaseException | None, result: object) -> None:
-            if ended.cancelled():
-                return
-            if error is not None:
-                ended.set_exception(error)
-            else:
-                ended.set_result(result)
-
-        self._writer.submit(job, done)
-        return await ended
+        return await called_back(partial(self._writer.submit, job))

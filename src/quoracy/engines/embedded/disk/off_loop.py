@@ -1,4 +1,4 @@
-"""Blocking work off the event loop that is never left behind half done."""
+"""Waiting for work that is done off the event loop."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["off_loop"]
+__all__ = ["called_back", "off_loop"]
 
 T = TypeVar("T")
+
+OnEnd = Callable[[BaseException | None, object], None]
 
 
 async def off_loop(work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
@@ -30,3 +32,19 @@ async def off_loop(work: Callable[[], T], *, undo: Callable[[T], object] | None 
             undo(result)
         raise cancelled
     return result
+
+
+async def called_back(begin: Callable[[OnEnd], None]) -> object:
+    """Begin something that makes a call on this loop when it has ended; return what that has."""
+    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def done(error: BaseException | None, result: object) -> None:
+        if answer.cancelled():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)
+
+    begin(done)
+    return await answer

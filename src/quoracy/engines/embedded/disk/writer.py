@@ -1,32 +1,95 @@
-"""Writers: where the engine's work on the journal is done, one job at a time.
+"""Writers: the engine's work on the journal, in two queues that do not wait for each other.
 
-The engine hands over a job and is told, on its loop, when it is done.  `JournalWriter` has a journal
-and two threads (see `jobs`); `InstantWriter` has none of them: its jobs are done in the next turn of
-the loop, so that a store without durability behaves in every other way like one with it.
+    commits         into the commit log: encoded here, written and synced by threads that need no
+                    interpreter lock; two at a time, completed in their order
+    anything else   by a worker thread, on the tables, one after the other: taking over what is in the
+                    log, cleaning, giving space back, checkpoints
+
+The engine hands over a job and gets a call, on its loop, when it is done.  `JournalWriter` has a
+journal.  `InstantWriter` has none, and does its jobs in the next turn of the loop, so that a store
+without durability behaves in every other way like one with it.
+
+A commit that is too long to be encoded while others wait goes to the worker and past the log; one that
+finds no room in the log waits until the worker has made some.  Either is under way alone.
+
+Two commits at a time, because a disk that is synced from two threads does nearly twice as many syncs,
+and while one group waits for it the loop makes the next.  Past the tables, because SQLite's own work, a
+slice of cleaning that is under way and checkpoints would hold commits up, and a worker that deals with
+commits competes with the loop for the interpreter lock (decisions 0012, 0013, 0014).
 """
 
 from __future__ import annotations
 
 import asyncio
+import queue
+import threading
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Protocol
 
 from quoracy.engines.embedded.committing.group import Batch
-from quoracy.engines.embedded.disk.journal import Cleaned, Journal, JournalSize
-from quoracy.engines.embedded.disk.journal_jobs import Clean, Done, GiveBack, Job, JournalJobs, Sweep
+from quoracy.engines.embedded.disk import log_allocation as log_length
+from quoracy.engines.embedded.disk.commit_log import changes_in
+from quoracy.engines.embedded.disk.file_sync import FileSync, FileSyncs, let_others_go_first
+from quoracy.engines.embedded.disk.journal import Cleaned, Journal
+from quoracy.engines.embedded.disk.log_rows import FrameRow, FrameRows, VersionName
+from quoracy.engines.embedded.disk.sweep import Sweep
+from quoracy.native import mypyc_attr
 from quoracy.store.completion import Reply
 
-__all__ = ["Clean", "GiveBack", "InstantWriter", "JournalWriter", "Sweep", "Writer"]
+__all__ = [
+    "Clean",
+    "Done",
+    "GiveBack",
+    "InstantWriter",
+    "Job",
+    "JournalWriter",
+    "Sweep",
+    "Writer",
+]
 
-T = TypeVar("T")
+# Called when a job has ended: with the error that stopped it, or with what it returned.
+Done = Callable[[BaseException | None, object], None]
+Work = Callable[[], object]
+
+# Handed over to the worker when so many bytes or commits are in the log: seldom enough that rows are
+# long, and that the worker does not ask for the interpreter lock all the time.
+_FOLD_BYTES = 512 * 1024
+_FOLD_COMMITS = 4096
+# Segments of the log that are made free ahead of the one that is being written.
+_FREE_SEGMENTS_MIN = 2
+
+
+class Clean:
+    """A slice of cleaning: remove these versions, oldest first, and go on with what was begun."""
+
+    __slots__ = ("is_last", "names", "start")
+
+    def __init__(self, names: list[VersionName], start: int, *, is_last: bool) -> None:
+        self.names = names
+        self.start = start  # the first that is left to do
+        self.is_last = is_last  # there are no others to follow
+
+
+class GiveBack:
+    """A slice of giving unused space back to the file system."""
+
+    __slots__ = ()
+
+
+Job = Clean | Sweep | GiveBack  # commits come by another way
 
 
 class Writer(Protocol):
-    """Jobs are done in order, those that are commits and the others; `done` is called on the loop."""
+    """Commits are made while there is room, and end in order; other jobs wait for each other, in order.
+
+    sends_replies: whether replies are of any use here.
+    """
 
     @property
     def has_room(self) -> bool:
-        """Whether a commit may be submitted."""
+        """Whether a commit may be made."""
 
     @property
     def is_committing(self) -> bool:
@@ -36,32 +99,35 @@ class Writer(Protocol):
     def is_at_work(self) -> bool:
         """Whether a thread of it has something to do that nobody waits for, as far as is known here."""
 
-    def expect(self) -> None:
-        """A commit is submitted in a moment, very likely."""
-
     @property
-    def sends_replies(self) -> bool:
-        """Whether replies are of any use here."""
-
-    def attach(self, reply: Reply) -> None:
-        """Have it sent when the commit that was submitted last is durable; or not at all."""
-
-    def catch_up(self) -> None:
-        """Tell now of commits whose replies may have been seen."""
-
-    @property
-    def submit(self) -> Callable[[Job, Done], None]: ...
+    def sends_replies(self) -> bool: ...
 
     def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
         """Make it durable; the replies may leave in the moment in which it is."""
 
-    async def size(self) -> JournalSize | None: ...
+    def expect(self) -> None:
+        """A commit is made in a moment, very likely."""
 
-    async def close(self) -> None: ...
+    def attach(self, reply: Reply) -> None:
+        """Have it sent when the last commit is durable; or not at all."""
+
+    def catch_up(self) -> None:
+        """End commits whose replies may have been seen."""
+
+    def submit(self, job: Job | Work, done: Done) -> None: ...
+
+    def size(self, done: Done) -> None:
+        """The bytes on disk; None where there is none."""
+
+    def close(self, done: Done) -> None:
+        """Put what is left into the tables, and close the journal."""
+
+    def stop(self) -> None:
+        """End the threads; no job may be left."""
 
 
 class InstantWriter:
-    """Nothing to write to."""
+    """A writer without a disk."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -78,7 +144,11 @@ class InstantWriter:
         self.has_room = False
         self._loop.call_soon(self._committed, done)
 
-    def submit(self, job: Job, done: Done) -> None:
+    def _committed(self, done: Done) -> None:
+        self.has_room = True
+        done(None, None)
+
+    def submit(self, job: Job | Work, done: Done) -> None:
         result: object = None
         if isinstance(job, Clean):
             result = Cleaned(len(job.names) - job.start, more=False, took_s=0.0)
@@ -96,19 +166,45 @@ class InstantWriter:
     def catch_up(self) -> None:
         pass
 
-    def _committed(self, done: Done) -> None:
-        self.has_room = True
-        done(None, None)
+    def size(self, done: Done) -> None:
+        self._loop.call_soon(done, None, None)
 
-    async def size(self) -> JournalSize | None:
-        return None
+    def close(self, done: Done) -> None:
+        self._loop.call_soon(done, None, None)
 
-    async def close(self) -> None:
+    def stop(self) -> None:
         pass
 
 
+class _Commit:
+    """A commit that is under way."""
+
+    __slots__ = ("batch", "done", "error", "frame", "is_synced", "replies", "sequence")
+
+    def __init__(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+        self.batch, self.done, self.replies = batch, done, replies
+        self.frame = b""  # unless it is too long for the log
+        self.sequence = 0  # of its frame
+        self.is_synced = False
+        self.error: BaseException | None = None
+
+
+class _Slot:
+    """What writes and syncs one frame at a time."""
+
+    __slots__ = ("commit", "sync")
+
+    def __init__(self) -> None:
+        self.sync: FileSync
+        self.commit: _Commit | None = None
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class JournalWriter:
-    """Owns a journal until it is closed.  failed: told of a failure that belongs to no job."""
+    """Owns a journal until it is closed.
+
+    failed: called with a failure that belongs to no job.
+    """
 
     def __init__(
         self,
@@ -118,50 +214,287 @@ class JournalWriter:
         failed: Callable[[BaseException], None],
     ) -> None:
         self._journal = journal
+        self._log = journal.log
         self._loop = loop
-        self._jobs = JournalJobs(journal, loop, failed=failed)
-        self.submit, self.commit = self._jobs.submit, self._jobs.commit
-        self.sends_replies = self._jobs.sends_replies
-        self.expect = self._jobs.expect
-        self.attach = self._jobs.attach
-        self.catch_up = self._jobs.catch_up
+        self._failed = failed
+        self._commits: deque[_Commit] = deque()  # under way, in their order
+        self._next: _Commit | None = None  # that has to be alone, and waits for those before it
+        self._alone: _Commit | None = None  # for which the worker does something
+        self._lost: OSError | None = None  # what the log could not be written for
+        self._unfolded_rows = FrameRows()  # what is in the log and was not handed over yet
+        self._unfolded = Batch()  # the same, but for changes
+        self._unfolded_bytes = self._unfolded_commits = 0
+        self._unfolded_until = self._log.sequence  # the number of the last commit that was synced
+        self._handed_revision = 0  # the newest whose changes were handed over
+        self._may_lengthen = True  # the log: there was room on the disk, the last time
+        self._idle: list[_Slot] = []
+        syncs = FileSyncs(loop)
+        self.sends_replies = syncs.sends_replies
+        for file in self._log.files:
+            slot = _Slot()
+            slot.sync = syncs.make(file, partial(self._synced, slot))
+            self._idle.append(slot)
+        self._slots = tuple(self._idle)
+        self.is_at_work = False  # the worker, or it will be
+        self._works: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
+        self._worker = threading.Thread(target=self._run, name="quoracy-journal", daemon=True)
+        self._worker.start()
+
+    def submit(self, job: Job | Work, done: Done) -> None:
+        journal = self._journal
+        if isinstance(job, Clean):
+            self._fold_until(job.names[-1][0] if job.names else 0)
+            self._hand_over(partial(journal.clean, job.names, job.start, is_last=job.is_last), done)
+        elif isinstance(job, Sweep):
+            self._fold_until(job.until)
+            self._hand_over(partial(journal.sweep, job), partial(self._swept, done))
+        elif isinstance(job, GiveBack):
+            self._hand_over(journal.give_back, done)
+        else:
+            self._hand_over(job, done)
+
+    def size(self, done: Done) -> None:
+        self._hand_over(self._journal.size, done)
+
+    def close(self, done: Done) -> None:
+        if self._journal.failure is None:
+            self._fold_and_sync(self._folded)
+        self._hand_over(self._journal.close, done)
+
+    def stop(self) -> None:
+        self._works.put(None)
+        self._worker.join()
+        for slot in self._slots:
+            slot.sync.close()
+
+    # -- commits -------------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        return self._jobs.has_room
+        # One that is synced before another in front of it has ended is under way as well: behind one
+        # that is slow, as many as there are threads, and no more.
+        return self._next is None and self._alone is None and len(self._commits) < len(self._slots)
 
     @property
     def is_committing(self) -> bool:
-        return self._jobs.is_committing
+        return bool(self._commits)
 
-    @property
-    def is_at_work(self) -> bool:
-        return self._jobs.is_at_work
+    def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+        assert self.has_room
+        commit = _Commit(batch, done, replies)
+        self._commits.append(commit)
+        failure = self._journal.failure
+        if failure is not None:
+            commit.error = self._journal.fail(failure)
+            self._loop.call_soon(self._end_in_order)
+            return
+        if batch.is_short:
+            frame = self._log.frame(batch)
+            if self._log.fits(len(frame)):
+                commit.frame = frame
+                if self._write(commit):
+                    return
+        self._next = commit
+        self._go_on()
 
-    async def size(self) -> JournalSize | None:
-        return await self._ask(self._journal.size)
+    def _write(self, commit: _Commit) -> bool:
+        """False if there is no room for it in the log: all that is there is still needed."""
+        log = self._log
+        segment = log.segment
+        offset = log.place(len(commit.frame))
+        if offset < 0:
+            return False
+        commit.sequence = log.sequence
+        if log.segment != segment and log.free_count < _FREE_SEGMENTS_MIN:
+            self._make_room()
+        slot = self._idle.pop()
+        slot.commit = commit
+        slot.sync.begin(commit.frame, offset, commit.replies)
+        return True
 
-    async def close(self) -> None:
-        """Finish what was submitted, close the journal, end the threads."""
-        try:
-            await self._told(self._jobs.close)
-        finally:
-            self._jobs.stop()
+    def expect(self) -> None:
+        if self._idle:
+            self._idle[-1].sync.expect()
 
-    async def _ask(self, work: Callable[[], T]) -> T:
-        result: T = await self._told(lambda done: self._jobs.submit(work, done))  # type: ignore[assignment]
-        return result
+    def attach(self, reply: Reply) -> None:
+        commit = self._commits[-1]
+        for slot in self._slots:
+            if slot.commit is commit:
+                slot.sync.attach(reply)
 
-    async def _told(self, begin: Callable[[Done], None]) -> object:
-        answer: asyncio.Future[object] = self._loop.create_future()
+    def catch_up(self) -> None:
+        for slot in self._slots:
+            slot.sync.catch_up()
 
-        def done(error: BaseException | None, result: object) -> None:
-            if answer.cancelled():
-                return
-            if error is not None:
-                answer.set_exception(error)
+    def _go_on(self) -> None:
+        """Have the worker do what the next commit needs, if nothing is under way before it."""
+        commit = self._next
+        if commit is None or self._commits[0] is not commit:
+            return
+        self._next, self._alone = None, commit
+        if commit.frame:
+            self._settle(1)  # then there is room, and it is written
+            return
+        changes = commit.batch.changes
+        if commit.batch.only_changes:
+            if self._unfolded_commits:
+                self._fold()
+            self._hand_over(partial(self._journal.commit_beside, commit.batch), self._long_ended)
+        else:
+            self._unfolded.absorb(commit.batch)
+            self._fold_and_sync(self._long_ended)
+        if changes:
+            self._handed_revision = changes[-1][-1].mod_revision
+
+    def _synced(self, slot: _Slot, failure: OSError | None) -> None:
+        commit, slot.commit = slot.commit, None
+        assert commit is not None
+        self._idle.append(slot)
+        commit.is_synced = True
+        if failure is not None and self._lost is None:
+            self._lost = failure
+        self._end_in_order()
+
+    def _end_in_order(self) -> None:
+        commits = self._commits
+        while commits and (commits[0].is_synced or commits[0].error is not None):
+            commit = commits.popleft()
+            if self._lost is not None:
+                # Whatever came of its own sync: behind a frame that is lost none counts; and of one
+                # before it, it is enough to say that it is not known.
+                commit.error = self._journal.fail(self._lost)
+            if commit.error is None:
+                self._note_unfolded(commit)
+                self._unfolded_bytes += len(commit.frame)
+                self._unfolded_commits += 1
+                self._unfolded_until = self._log.acknowledged = commit.sequence
+                if self._unfolded_bytes >= _FOLD_BYTES or self._unfolded_commits >= _FOLD_COMMITS:
+                    self._fold()
+            commit.done(commit.error, None)
+        self._go_on()
+
+    def _ended_alone(self, error: BaseException | None) -> None:
+        commit, self._alone = self._alone, None
+        assert commit is not None
+        self._commits.remove(commit)
+        commit.done(error, None)
+
+    # -- from the log to the worker, and into the tables ------------------------------------------
+
+    def _note_unfolded(self, commit: _Commit) -> None:
+        batch = commit.batch
+        if batch.changes:
+            first, last = batch.changes[0][0].mod_revision, batch.changes[-1][-1].mod_revision
+            changes = changes_in(commit.frame, batch)
+            self._unfolded_rows.add(commit.sequence, changes, first, last, batch.versions_count)
+        if not batch.only_changes:
+            self._unfolded.absorb_rest(batch)
+
+    def _fold(self) -> None:
+        """Hand over what is in the log; it is held, for the time being."""
+        batch, rows = self._take_unfolded()
+        self._hand_over(partial(self._journal.hold, batch, rows, self._unfolded_until), self._held)
+
+    def _fold_and_sync(self, told: Done) -> None:
+        """Have all of it put into the tables, and what was held before."""
+        batch, rows = self._take_unfolded()
+        commit = partial(self._journal.commit, batch, rows=rows, sequence=self._unfolded_until)
+        self._hand_over(commit, told)
+
+    def _take_unfolded(self) -> tuple[Batch, list[FrameRow]]:
+        batch, self._unfolded = self._unfolded, Batch()
+        rows = self._unfolded_rows.take()
+        self._unfolded_bytes = self._unfolded_commits = 0
+        if rows:
+            self._handed_revision = rows[-1].last
+        return batch, rows
+
+    def _make_room(self) -> None:
+        """A segment was begun, and few are free: have others free before that is full."""
+        log = self._log
+        wanted = _FREE_SEGMENTS_MIN - log.free_count
+        count = min(log.segments_count + wanted, log_length.SEGMENTS_MAX)
+        if self._may_lengthen and count > log.segments_count:
+            lengthen = partial(self._journal.lengthen_log, count)
+            self._hand_over(lengthen, partial(self._lengthened, count))
+        else:
+            self._settle(wanted)
+
+    def _lengthened(self, count: int, error: BaseException | None, is_longer: object) -> None:
+        if error is not None:
+            self._failed(error)
+        elif is_longer:
+            self._log.lengthened(count)
+        else:
+            self._may_lengthen = False
+            self._make_room()
+
+    def _settle(self, segments_count: int) -> None:
+        """Have what is in the oldest segments put into the tables, so that they are free."""
+        if self._unfolded_commits:
+            self._fold()
+        until = self._log.last_of_oldest(segments_count)
+        self._hand_over(partial(self._journal.settle, until), self._folded)
+
+    def _fold_until(self, revision: int) -> None:
+        """What is to be cleaned must have been handed over."""
+        if self._unfolded_commits and revision > self._handed_revision:
+            self._fold()
+
+    def _held(self, error: BaseException | None, _: object) -> None:
+        self._log.folded(self._journal.safe_sequence)
+        if error is not None:
+            self._failed(error)
+
+    def _swept(self, done: Done, error: BaseException | None, result: object) -> None:
+        self._log.folded(self._journal.safe_sequence)
+        done(error, result)
+
+    def _long_ended(self, error: BaseException | None, _: object) -> None:
+        """A commit that did not go through the log is in the tables."""
+        self._log.folded(self._journal.safe_sequence)
+        self._ended_alone(error)
+
+    def _folded(self, error: BaseException | None, _: object) -> None:
+        self._log.folded(self._journal.safe_sequence)
+        if error is not None:
+            self._failed(error)
+        waiting = self._alone
+        if waiting is None or not waiting.frame:
+            return
+        if error is not None:
+            self._ended_alone(error)
+        elif self._write(waiting):
+            self._alone = None
+        else:
+            self._settle(1)
+
+    # -- the worker ------------------------------------------------------------------------------
+
+    def _hand_over(self, work: Work, told: Done) -> None:
+        self.is_at_work = True
+        self._works.put((work, told))
+
+    def _run(self) -> None:
+        # It copies pages for milliseconds, and clients, the loop and those that sync were put behind it
+        # on its processor while another slept.
+        let_others_go_first()
+        tell = self._loop.call_soon_threadsafe
+        journal = self._journal
+        while (entry := self._works.get()) is not None:
+            work, told = entry
+            try:
+                result = work()
+            except Exception as error:  # noqa: BLE001  raised again on the loop
+                tell(told, error, None)
             else:
-                answer.set_result(result)
-
-        begin(done)
-        return await answer
+                tell(told, None, result)
+            try:
+                if journal.checkpoint_due:
+                    journal.checkpoint()
+                elif journal.sync_due:
+                    journal.sync()
+            except Exception as error:  # noqa: BLE001  told on the loop
+                tell(self._failed, error)
+            self.is_at_work = not self._works.empty()
+        self.is_at_work = False

@@ -16,7 +16,7 @@ from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk import log_allocation as log_length
 from quoracy.engines.embedded.disk.file_sync import OnSynced
 from quoracy.engines.embedded.disk.journal import Journal
-from quoracy.engines.embedded.disk.journal_jobs import JournalJobs
+from quoracy.engines.embedded.disk.writer import JournalWriter
 from quoracy.errors import StorageFailed
 from quoracy.store.completion import Reply
 from quoracy.store.model import KeyValue
@@ -82,7 +82,7 @@ class _Commits:
         self._changed = asyncio.Event()
         self._journal = Journal.open(path)
         self._is_closed = False
-        self.jobs = JournalJobs(self._journal, asyncio.get_running_loop(), failed=self.errors.append)
+        self.jobs = JournalWriter(self._journal, asyncio.get_running_loop(), failed=self.errors.append)
 
     def submit(self, number: int, *, size: int = 10, replies: Sequence[Reply] = ()) -> None:
         batch = Batch()
@@ -134,7 +134,7 @@ class _Commits:
 @pytest.fixture
 async def commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[_Commits]:
     disk = _Disk()
-    monkeypatch.setattr("quoracy.engines.embedded.disk.journal_jobs.FileSyncs", disk.syncs)
+    monkeypatch.setattr("quoracy.engines.embedded.disk.writer.FileSyncs", disk.syncs)
     monkeypatch.setattr(log_length, "SEGMENT_BYTES", 1000)
     commits = _Commits(tmp_path / "q.db", disk)
     yield commits
