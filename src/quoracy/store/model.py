@@ -4,9 +4,9 @@ The model is etcd's v3 data model: a flat, ordered map of byte keys to byte valu
 gapless revision; leases that own keys; events that watchers receive.  Every face translates its
 protocol into these values and back, and every engine stores them.
 
-All of them are frozen `msgspec.Struct`s.  Measured against frozen slotted dataclasses: a KeyValue
-is made in 100 ns instead of 1,570 and takes 64 bytes instead of 96, and with `gc=False` a million of
-them cost the garbage collector nothing (they hold no containers, so they cannot form cycles).
+All of them are frozen `msgspec.Struct`s: they are made an order of magnitude faster than frozen
+dataclasses, are smaller, and with `gc=False` cost the garbage collector nothing (they hold no
+containers, so they cannot form cycles).  Decision 0004 has the figures.
 """
 
 from __future__ import annotations

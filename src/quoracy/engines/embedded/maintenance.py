@@ -1,10 +1,8 @@
-"""Housekeeping: what must happen without anybody asking.  Leases end, history is compacted, space
-returns, alarms clear, time is noted.
+"""Maintenance: leases end, history is compacted, space returns, alarms clear, time is noted.
 
 A task ticks, on the store's clock.  Compaction takes effect at once; what it leaves over is freed in
-slices, in memory (about a millisecond of the loop) and in the journal (at most `SLICE_S` of the
-writer), each slice its own transaction, with commits in between.  What a crash interrupts is found
-again when the store is opened.
+slices, in memory and in the journal (at most `SLICE_S` of the writer), each slice its own transaction,
+with commits in between.  What a crash interrupts is found again when the store is opened.
 """
 
 from __future__ import annotations
@@ -32,19 +30,19 @@ __all__ = ["LEASES_PER_TURN", "TICK_S", "Maintenance"]
 
 TICK_S = 0.1
 
-# Versions that are gone through in one go, at a microsecond or two each, while everybody waits: a few
-# for each revision that was written since, when a group has left for the disk and its writers wait
-# anyway, but some at least; and more when nobody writes.  Some keys leave many to be freed at once:
-# then some groups leave without.
+# Versions that are gone through in one go, while the loop does nothing else: a few for each revision
+# that was written since, when a group has left for the disk and its writers wait anyway, but some at
+# least; and more when there are no writes.  Some keys leave many to be freed at once: then nothing is
+# freed while the next groups leave.
 _TRIM_PER_REVISION = 4
-# For each, where space is short: more than a transaction usually writes.  Or transactions of 100 puts,
-# one after the other, come up against the quota, and all writers wait for seconds.
+# For each, where space is short: more than a transaction usually writes.  Otherwise large transactions,
+# one after the other, would use up the quota, and all writers would wait for seconds.
 _TRIM_PER_REVISION_PRESSED = 256
 _TRIM_VERSIONS_MIN = 16
 _TRIM_VERSIONS = 64
 _TRIM_VERSIONS_MAX = 4000
 _NOBODY_WRITES_S = 0.001
-# Names that it puts in order in one go: 0.2 ms for 2,000.
+# Names that are put in order in one go.
 _CLEAN_NAMES_MAX = 500
 _BACKLOG_MAX = 50_000
 # Versions that one sweep is about, more or less; twice as many when a lot has piled up, since each
@@ -53,7 +51,7 @@ _SWEEP_VERSIONS = 8_000
 # And how many it lets go of in one go.
 _LET_GO_VERSIONS = 256
 _GIVE_BACK_PAUSE_S = 0.002
-# Leases that one turn of the loop looks at: 1.6 ms, 6 ms at worst.
+# Leases that one turn of the loop looks at: some milliseconds.
 LEASES_PER_TURN = 1000
 
 
@@ -80,7 +78,7 @@ class Maintenance:
         self._trimmed_at = state.revision  # when some of it was freed last
         self._trimmed_ahead = 0  # versions that were freed then, and need not be yet
         self._nobody_writes = False  # since some of it was freed last
-        self._group_left: asyncio.Future[None] | None = None  # for who waits for that
+        self._group_left: asyncio.Future[None] | None = None  # awaited by `_pause`
         self._compaction_wanted = asyncio.Event()
         self._work = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -230,7 +228,7 @@ class Maintenance:
         return min(wanted - ahead, _TRIM_VERSIONS_MAX)
 
     async def _pause(self) -> None:
-        """Until a group has left for the disk; or for a moment, and then no more, if nobody writes."""
+        """Wait until a group has left for the disk; or for a moment, if there are no writes."""
         if self._nobody_writes:
             await asyncio.sleep(0)
         else:
@@ -239,9 +237,8 @@ class Maintenance:
             timer = loop.call_later(_NOBODY_WRITES_S, self.left)
             await group_left
             timer.cancel()
-        # Whoever waits for the disk writes.  (The thread that is to sync may be behind this one on its
-        # processor: while the loop took turn after turn here, it was not let in for 2 to 5 ms, and all
-        # clients waited; traced, six times a second with 16 of them.)
+        # A commit that waits for the disk counts as a write: the thread that is to sync it may be
+        # behind this one on its processor, and must not wait while the loop takes turn after turn.
         is_idle = self._state.revision == self._trimmed_at and not self._writer.is_committing
         self._nobody_writes = is_idle
 

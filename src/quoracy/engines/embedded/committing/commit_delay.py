@@ -1,24 +1,20 @@
-"""Whether to wait a moment for writers who were just answered: most of them write again at once.
+"""Whether to wait a moment for writers that were just answered: most of them write again at once.
 
 Sixteen clients, each with one write at a time, are answered by one commit and come back within some
-hundred microseconds, one after the other.  To sleep between them takes longer than any of them needs
-(a thread that is woken on another processor runs 30 to 60 us later), and to commit what the first few
-wrote makes the others wait for a sync that is not theirs.  So the loop stays awake for some turns, in
-which it does whatever else there is to do, and the next commit leaves when all are back, or when nobody
-came for a while.
+hundred microseconds, one after the other.  To sleep between them takes longer than any of them needs,
+and to commit what the first few wrote makes the others wait for a sync that is not theirs.  So the loop
+stays awake for some turns, in which it does whatever else there is to do, and the next commit leaves
+when all are back, or when none came for a while.  Decision 0012 has the figures.
 
-Measured in turns with the state before, 16 connections with one setData each at a time: 21,600 and
-27,400 a second; creates and ephemeral nodes 1.19 to 1.24 times as many; four connections 1.28 times.
-
-Only for clients elsewhere.  Writers in this process are back in the same turn; and they gain more by
-being two groups that take turns at the disk: 16 of them wrote 15 % less when they were waited for.
+Only for clients of a face.  Writers in this process are back in the same turn, and gain more by being
+two groups that take turns at the disk.
 
 Invariants
-    * No clock: it counts turns of the loop, some 4 us each if there is nothing else to do.
-    * It waits only for a number of writers that a commit has just answered, and never for one alone,
-      who has its commit to itself, nor for many, of whom some always are there.
-    * What it costs is bounded: so many turns since the last who came, and so many for each in all.
-    * Where most did not come, it waits for fewer and fewer of those who follow.
+    * No clock: it counts turns of the loop.
+    * It waits only for a number of writers that a commit has just answered, and never for a single one,
+      which has its commit to itself, nor for many, of which some are always there.
+    * What it costs is bounded: by turns since the last writer came, and by turns for each in all.
+    * Where most did not come, it waits for fewer and fewer of those that follow.
 """
 
 from __future__ import annotations
@@ -29,25 +25,25 @@ __all__ = ["CommitDelay"]
 
 _WRITERS_MIN: Final = 2
 _WRITERS_MAX: Final = 64
-_TURNS: Final = 24  # since the last who came (with 10 nothing was gained, with 60 no more)
-_TURNS_EACH: Final = 4  # in all, more for each who is awaited
+_TURNS: Final = 24  # since the last writer came
+_TURNS_EACH: Final = 4  # in all, for each writer that is awaited
 _SKIPPED_MAX: Final = 63
 
 
 class CommitDelay:
-    """Who is awaited.  `awaited` is 0 as long as nobody is."""
+    """The writers that are awaited; `awaited` is how many."""
 
     __slots__ = ("_count", "_skip", "_skipped", "_turns_left", "_turns_left_in_all", "awaited")
 
     def __init__(self) -> None:
         self.awaited = 0
-        self._count = 0  # of those who were awaited at first
+        self._count = 0  # awaited at first
         self._turns_left = self._turns_left_in_all = 0
-        self._skip = 0  # so many are not waited for now
-        self._skipped = 0  # and so many were not, the last time
+        self._skip = 0  # commits not to wait after
+        self._skipped = 0  # what that was the last time
 
     def answered(self, count: int) -> bool:
-        """So many writers are being answered: whether to wait for them."""
+        """`count` writers are being answered: whether to wait for them."""
         if not _WRITERS_MIN <= count <= _WRITERS_MAX:
             return False
         if self._skip:

@@ -1,22 +1,23 @@
-"""Group commit: what changed in memory goes to the disk together; who waits for it is told together.
+"""Group commit: what changed in memory goes to disk together, and is completed together.
 
-    put, txn, ...  -> State (at once, in memory)  -> the group that is filling
-                                                         |  one frame of the commit log, one sync
-    reads          <- State as of the newest durable <- committed -> WatchHub -> watchers
-                                                         |
-                                                     the writers' answers
+    submit  -> State (at once, in memory)  -> the group that is filling
+                                                   |  one frame of the commit log, one sync
+    read    <- State as of the newest durable <- committed -> WatchHub -> watchers
+                                                   |
+                                             the group's completions
 
 Everything here happens in one turn of the loop; what has to wait is `EmbeddedStore`'s.  So this module
-has no coroutines and is compiled: measured with sixteen tasks and no disk, a put takes 26,600
-instructions instead of 33,300.
+has no coroutines and is compiled.
 
 Invariants
-    * Nothing leaves before what it depends on is durable.  Writes are answered, and events published,
-      when their group is.  Reads are answered as of the newest durable revision: they wait for no disk,
-      show nothing a crash could undo, and see every write that was acknowledged before they came.
+    * Nothing leaves before what it depends on is durable.  Writes are completed, and events published,
+      when their group is durable.  Reads are answered as of the newest durable revision: they wait for
+      no disk, show nothing a crash could undo, and see every write that was completed before they came.
+    * Writes take effect in the order of `submit` and end in that order, also behind one that waits for
+      room: then all that follow wait as well, in a queue that is bounded by number and by bytes.
     * A group leaves for the disk when the writer has room; what arrives meanwhile goes into the next.
-      While nothing is on its way it may wait for some turns, for who was just answered (`delay`).
-      Groups end in their order.
+      While nothing is on its way it may wait for some turns, for clients that were just answered
+      (`commit_delay`).  Groups end in their order.
     * A failed commit is the end of writing: its writers get `Indeterminate` (it may be on disk), all
       later ones `StorageFailed`, and the alarm is up.  Reads go on.
 """
@@ -81,7 +82,7 @@ _PENDING_MAX: Final = 100_000
 # Completions of a group that are asked for their replies while it is synced.
 _REPLIES_MAX: Final = 64
 
-# Those who come back may need this very processor.
+# Clients that come back may need this very processor.
 _give_way: Callable[[], None] = getattr(os, "sched_yield", lambda: None)
 
 _log = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class GroupCommit:
     """The state, the group that is filling and the one that is on its way to disk.
 
     on_compacted: called when a compaction is durable and the state has forgotten.
-    on_full: called when a write waits for room; `take_waiting` is to follow.
+    on_full: called when a write waits for room; `take_waiting` must follow.
     on_left: called when a group has left for the disk: until it is back, its writers need no loop.
     """
 
@@ -449,14 +450,13 @@ class GroupCommit:
         return None
 
     def schedule_flush(self) -> None:
-        # Not at once: everybody whose turn it is in this round of the loop gets into the group.  Unless
-        # there seems to be only one writer, for whom a round is time lost (4 % of a put in one
-        # comparison, nothing beyond the noise in another); if there are others after all, they meet in
-        # the next group.
+        # Not at once: all that is submitted in this turn of the loop gets into the group.  Unless there
+        # seems to be only one writer, which would lose that time; if there are others after all, they
+        # meet in the next group.
         if self._flush_due:
             return
         if self._delay.awaited and self._delay.came():
-            return  # `_stay_awake` will have it leave, if nobody else does
+            return  # `_stay_awake` lets it leave at the latest
         if not self.writer.has_room:
             return
         if self._is_lone_writer:
@@ -518,7 +518,7 @@ class GroupCommit:
         if group.compact_revision is not None:
             self.state.compact(group.compact_revision)
             self._on_compacted()
-        # Events first: whoever gets its answer now may ask what others have been told.
+        # Events first: a client that gets its answer may ask what the watches of others have.
         try:
             if self.followings:
                 self.followings.tell(first, group.revision)
@@ -526,10 +526,8 @@ class GroupCommit:
             self.queue_waits.tell()
         finally:
             group.succeeded()
-            # Not at once: those who were just answered come back in this same turn.  Leaving without
-            # them splits writers into groups that never meet again, each with a sync of its own
-            # (measured with 16 writers that started one by one, and one commit under way at a time: 8 a
-            # commit and 21,000 puts/s; now 16 and 32,000).
+            # Not at once: writers that were just answered come back in this same turn.  Leaving without
+            # them splits writers into groups that never meet again, each with a sync of its own.
             if self._syncs and not self._under_way and self._delay.answered(group.clients_count):
                 self._stay_awake_soon()
             elif self._filling:
@@ -544,9 +542,9 @@ class GroupCommit:
         """For another turn, while writers are on their way back; then let go what is there."""
         self._stays_awake = False
         if self._delay.turn():
-            # Not to the worker.  It copies pages for milliseconds, and a loop that has made way for it
-            # is ready and waits, though another processor sleeps: nobody has woken it, so nobody looks
-            # for one.  (With 16 clients and ephemeral nodes: p99 1.47 ms with it, 1.05 without.)
+            # Not to the worker: it copies pages for milliseconds, and a loop that has yielded to it
+            # waits though another processor sleeps, since the system looks for one only when it wakes a
+            # thread.
             if not self.writer.is_at_work:
                 _give_way()
             self._stay_awake_soon()
@@ -556,7 +554,7 @@ class GroupCommit:
     def fail(self, error: BaseException, group: Group | None = None) -> None:
         """The journal failed: stop writing, say so, keep reading."""
         if self.failure is None:
-            # What the disk does is told in a line; anything else is a bug and wants its traceback.
+            # A disk error is logged in a line; anything else is a bug and wants its traceback.
             expected = isinstance(error, StorageFailed)
             _log.error("writing stopped: %s", error, exc_info=None if expected else error)
             self.failure = error.cause if isinstance(error, StorageFailed) else error

@@ -5,7 +5,7 @@ journal's own format but says that it is a backup, so that nobody opens it as a 
 
 A restore must not fool clients that remember the store as it was after the backup: it starts
 `RESTORE_STEP` revisions later than the backup ended, and everything before that counts as compacted.  A
-watcher or cache that comes back with an old revision is told so, and reads anew.  [etcd#16028]
+watcher or cache that comes back with an old revision gets an error, and reads anew.  [etcd#16028]
 """
 
 from __future__ import annotations

@@ -4,19 +4,19 @@
             still on their way when it was made; then a batch, as msgpack
     segment frames one after the other, from its beginning; when one is full, one that is free is begun
 
-What is in the log gets into the journal's tables by and by, by a thread that nobody waits for, and
-late: what compaction has passed by then never does (`journal`).  A segment is free when nothing in it
-is needed any more, so the file keeps its length, once it is as long as that takes: a sync has no new
-size to write (ext4: 105 to 135 us instead of 150 to 200).
+A worker thread takes what is in the log over into the journal's tables, and does so late: what
+compaction has passed by then is never written there (`journal`).  A segment is free when nothing in it
+is needed any more, so the file keeps its length, once it is as long as that takes, and a sync has no
+new size to write.
 
-To commit with SQLite takes 23 us of the loop for one version and two pages of its log; a frame takes
-0.7 us and the bytes it has.  Decision 0012 has the figures.
+A frame takes a fraction of the work of a commit of SQLite, and of its bytes.  Decision 0012 has the
+figures.
 
 Invariants
     * Commits are acknowledged in the order of their frames.  Two frames may be on their way at once
-      (`jobs`), and after a crash the first may be torn or missing though the second is there: then
+      (`writer`), and after a crash the first may be torn or missing though the second is there: then
       neither was acknowledged, and both are left out.  Every frame tells how many before it were on
-      their way; that any other is torn or missing, with a frame behind it, is damage, and is told.
+      their way; that any other is torn or missing, with a frame behind it, is damage, and an error.
     * A frame is known by the log's id, which is in the journal while the log is in use, and its number:
       what is left of an earlier round, or of an earlier log, is never taken for part of this one.
       After a crash the log gets a new id, so that what was left out stays out.
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 # Of two syncs at a time each takes about as long as it does alone, so while one group waits for the
-# disk the loop can make the next.  A third would find the loop busy (measured: jobs.py).
+# disk the loop can make the next.  A third would find the loop busy.
 FRAMES_UNDER_WAY_MAX = 2
 
 # What a file has at least: one is written while what is in the other gets into the tables.
@@ -136,7 +136,7 @@ class CommitLog:
         self._folded = sequence
 
     def lengthened(self, segments_count: int) -> None:
-        """The file has room for so many segments."""
+        """The file has room for this many segments."""
         while len(self._last) < segments_count:
             self._last.append(self._folded)
 
@@ -150,7 +150,7 @@ class CommitLog:
         return count
 
     def last_of_oldest(self, segments_count: int) -> int:
-        """The number that has to be folded for so many segments to be free, or as many as there are."""
+        """The number up to which frames have to be folded so that this many segments are free."""
         lasts = sorted([last for at, last in enumerate(self._last) if at != self.segment])
         return lasts[min(segments_count, len(lasts)) - 1]
 

@@ -1,8 +1,8 @@
-"""Bytes are made durable off the loop: a write and its sync are begun here, and told on the loop.
+"""Writing and syncing a file off the loop, which is called when that is done.
 
-`NativeSync` stands on a thread written in C (`_sync_thread.c`) which takes the interpreter lock never,
-so that a busy loop keeps no disk waiting, and none of the thread's wake-ups is for the lock.
-`ThreadSync` does the same in Python, where nothing was compiled.
+`NativeSync` stands on a thread written in C (`_sync_thread.c`) that never takes the interpreter lock,
+so that a busy loop keeps no disk waiting.  `ThreadSync` does the same in Python, where nothing was
+compiled.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "sync_data",
 ]
 
-# Told on the loop: with the error that the write or the sync has failed with, if one did.
+# Called on the loop: with the error that the write or the sync failed with, if one did.
 OnSynced = Callable[[OSError | None], None]
 
 _RINGS_MAX = 64
@@ -42,8 +42,10 @@ sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 def let_others_go_first() -> bool:
-    """Have this thread interrupted by whoever wakes up on its processor, and interrupt nobody when it
-    does.  Whether that is so now."""
+    """Let this thread be interrupted by any that wakes up on its processor, and interrupt none.
+
+    Returns whether that is so now.
+    """
     try:
         from quoracy.engines.embedded.disk import _sync_thread
     except ImportError:
@@ -81,16 +83,16 @@ class FileSync(Protocol):
         """Write these bytes there, and sync the file; then send the replies, if all went well."""
 
     def expect(self) -> None:
-        """Something is begun in a moment, very likely."""
+        """Something will very likely be begun in a moment."""
 
     def attach(self, reply: Reply) -> None:
         """One more reply for what was begun last."""
 
     def catch_up(self) -> None:
-        """Tell of what was begun, if it is done: somebody may have seen a reply of it."""
+        """Call for what was begun, if it is done: a client may have seen a reply of it."""
 
     def close(self) -> None:
-        """Finish what was begun, which is not told any more, and end."""
+        """Finish what was begun, without a call, and end."""
 
 
 class FileSyncs:

@@ -190,7 +190,7 @@ class Journal:
             raise DataUnreadable(f"{self.path} is a {self.meta('kind')}, not a {kind}; {wanted}.")
 
     def _check_structure(self) -> None:
-        # A row that a damaged page has lost leaves no trace above it.  Takes 15 ms for 300,000 keys.
+        # A row that a damaged page has lost leaves no trace above it.
         complaints = [text for (text,) in self._query("PRAGMA quick_check(1)") if text != "ok"]
         if complaints:
             raise DataUnreadable(
@@ -228,7 +228,7 @@ class Journal:
         )
 
     def lengthen_log(self, segments_count: int) -> bool:
-        """Make room for so many segments in the commit log.  False: the disk has too little."""
+        """Make room for `count` segments in the commit log.  False: the disk has too little."""
         with _Guard(self):
             return log_length.lengthen_beside(self._log_path, segments_count * self._log_segment_bytes)
 
@@ -484,7 +484,7 @@ class Journal:
         *,
         is_last: bool = True,
     ) -> Cleaned:
-        """Remove what fits into a slice of these versions, from `start` on: nobody needs them.
+        """Remove what fits into a slice of these versions, from `start` on: they are not needed.
 
         is_last: there are no others to follow.
         """

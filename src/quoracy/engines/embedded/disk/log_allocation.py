@@ -1,8 +1,7 @@
-"""Give the commit log its length before commits need it.
+"""The allocation of the commit log: it gets its length before commits need it.
 
-A file that grows makes every sync write its new size as well.  Measured on ext4: to append 150 bytes
-and sync them took 150 to 200 us, and 105 to 135 in a file that had been filled with zeros.  (To reserve
-the space is not enough: what was never written is marked as such, and a sync has to change that.)
+A file that grows makes every sync write its new size as well, which takes longer.  (To reserve the
+space is not enough: what was never written is marked as such, and a sync has to change that.)
 """
 
 from __future__ import annotations
@@ -16,8 +15,7 @@ __all__ = ["FREE_BYTES_MIN", "SEGMENTS_MAX", "SEGMENT_BYTES", "lengthen", "lengt
 
 SEGMENT_BYTES = 4 * 1024**2
 # The more there are, the more of what is short-lived is gone before it gets into the tables, and the
-# more is to be read after a crash.  100,000 revisions of a busy ZooKeeper face, the history that is
-# kept, take 16 to 25 MiB.
+# more is to be read after a crash.  The history that is kept of a busy ZooKeeper face fits into half.
 SEGMENTS_MAX = 12
 # On a disk with less room than this the log takes what it needs when it needs it.
 FREE_BYTES_MIN = 256 * 1024**2
@@ -27,10 +25,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def lengthen(file: int, path: Path, wanted: int) -> bool:
-    """Fill the file with zeros up to a length; False if there is too little room.
-
-    (8 MiB, with a sync, take some 10 ms.)
-    """
+    """Fill the file with zeros up to a length; False if there is too little room."""
     length = os.fstat(file).st_size
     zeros = bytes(min(_STEP_BYTES, max(wanted - length, 0)))
     while length < wanted:

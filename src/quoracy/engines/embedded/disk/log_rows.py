@@ -93,7 +93,7 @@ class FrameRows:
         self._bytes = self._count = self._begin = self._first = self._last = 0
 
     def add(self, number: int, changes: bytes, first: int, last: int, count: int) -> None:
-        """So many versions, of these revisions, as the frame of that number has them."""
+        """`count` versions, of these revisions, as the frame of that number has them."""
         if not self._count:
             self._begin, self._first = number, first
         self._last = last
@@ -137,7 +137,7 @@ def decode_row(blob: bytes) -> Versions:
 
 
 class SharedRow:
-    """One row: the revisions it spans, how many versions it holds, and those nobody needs.
+    """One row: the revisions it spans, how many versions it holds, and those that are not needed.
 
     held: the row itself, as long as it is in the commit log and not in the table.
     """
@@ -171,7 +171,7 @@ class SharedRows:
     @property
     def _rows(self) -> SortedDict[int, SharedRow]:
         if self._sorted is None:
-            # Not before there are rows: a server that nobody has written to does without, 0.4 MiB less.
+            # Not before there are rows: a server without data saves the memory of the import.
             from sortedcontainers import SortedDict
 
             self._sorted = SortedDict()
@@ -186,7 +186,7 @@ class SharedRows:
         self.note_row(first, versions[-1].mod_revision, len(versions))
 
     def note_row(self, first: int, last: int, count: int) -> None:
-        """A row was written, with so many versions of these revisions."""
+        """A row was written, with `count` versions of these revisions."""
         self._rows[first] = SharedRow(first, last, count)
 
     def note_held(self, held: FrameRow) -> SharedRow:
@@ -206,11 +206,11 @@ class SharedRows:
         return revision if row is None or row.last == revision else row.first - 1
 
     def between(self, first: int, last: int, count_max: int) -> list[SharedRow]:
-        """The first so many rows from a revision to another."""
+        """The first rows from a revision to another, at most `count_max`."""
         return [self._rows[at] for at in islice(self._rows.irange(first, last), count_max)]
 
     def hold_back(self, versions: list[KeyValue]) -> list[KeyValue]:
-        """Of deletions that nobody needs, those that must stay until an older version is gone."""
+        """Of deletions that are not needed, those that must stay until an older version is gone."""
         lingering = self._lingering
         kept = [kv for kv in versions if kv.key in lingering] if lingering else []
         for name in names_of(kept):
@@ -218,7 +218,7 @@ class SharedRows:
         return kept
 
     def let_go(self, names: Iterable[VersionName]) -> list[tuple[int, int]]:
-        """Versions nobody needs any more; returns the rows that hold nothing else and can go.
+        """Let go of versions that are not needed; returns the rows that hold nothing else and can go.
 
         Rows that follow each other are one range of revisions, the last included: mostly all of them
         do.  A row that goes whole is never looked into.
@@ -286,7 +286,7 @@ class SharedRows:
                 del lingering[key]
                 self.released.extend(self._held_back.pop(key, ()))
         # (Of rows that wait to be written anew and are not there any more, many may be let go of in one
-        # go: with all their names, that was 0.6 ms.)
+        # go, which takes too long with all their names.)
         row.gone = set()
 
     def take_half_empty(self, count: int) -> list[SharedRow]:

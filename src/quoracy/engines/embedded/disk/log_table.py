@@ -1,9 +1,8 @@
-"""The table `log`: what was written, many versions to a row; and how rows go that nobody needs.
+"""The table `log`: what was written, many versions to a row; and how rows go that are not needed.
 
-One row for many versions, named by its first revision, not one per key: measured, 16 puts take 32 us of
-processor instead of 93, 256 take 50 us instead of 760.  The table is clustered on revisions, so what is
-new goes to one end of the file, and compaction, which knows the revisions of what it frees, needs no
-index.
+A row has many versions and is named by its first revision: that takes a fraction of the work of a row
+for each key.  The table is clustered on revisions, so what is new goes to one end of the file, and
+compaction, which knows the revisions of what it frees, needs no index.
 
 Invariants
     * Every row carries a checksum, verified when it is read.
@@ -45,8 +44,8 @@ __all__ = ["STATEMENT_ROWS", "LogTable", "rows_of"]
 # Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
 # interpreter lock, compiled code has to call something that does, and the loop waits until then.
 STATEMENT_ROWS: Final = 128
-# So shared rows are written anew, or swept, only so many in one go: of those that are held, until so
-# many versions are left to be written.
+# So only a few shared rows are written anew, or swept, in one go: of those that are held, until this
+# number of versions is left to be written.
 _REWRITE_ROWS = 2
 _SWEEP_ROWS = 4
 _SWEEP_HELD_ROWS = 32
@@ -111,8 +110,8 @@ class LogTable:
     def _put(self, rows: Iterable[tuple[int, bytes, int]]) -> int:
         """Several small ones to a statement, and not many bytes.
 
-        (SQLite copies what it is given, with the interpreter lock: 128 rows of 64 KiB in one statement
-        kept the loop waiting for 7 ms, traced.)
+        (SQLite copies what it is given, with the interpreter lock: large rows in one statement would
+        keep the loop waiting for milliseconds.)
         """
         size = written = count = 0
         fields: list[object] = []

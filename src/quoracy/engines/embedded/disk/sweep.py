@@ -2,14 +2,13 @@
 
 Most of what a busy store writes is short-lived: a counter, a session's node, the version of a parent
 that the next child makes old.  When compaction has passed a stretch of revisions, all that is left of
-it is the newest version of each key, and the revision log, which has just been gone through in order
-to free memory, has told which those are.  So rows of which nothing is left are deleted as a range, and
-the others are written anew from memory.  Nothing is read, and what is gone is never looked at.  To name
-each version that is gone, and take it out of its row, took 0.5 us of the loop and 2.5 of the worker: a
-quarter of the work of a server that creates and deletes ephemeral nodes.
+it is the newest version of each key, and the revision log, which has just been gone through in order to
+free memory, knows which those are.  So rows of which nothing is left are deleted as a range, and the
+others are written anew from memory.  Nothing is read, and no version that is gone is looked at.  To
+name each of them and take it out of its row would cost several times as much (decision 0012).
 
-What is older, from before the store was opened or swept once, is cleaned by name (`shared_rows`): it is
-kept for long, and there is no telling when it goes.
+What is older, from before the store was opened or swept once, is cleaned by name (`log_rows`): it is
+kept for long, and nothing tells when it goes.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Sweep:
         self.until = until
         self.newest = newest
         self.is_begun = False
-        self.buried: list[KeyValue] = []  # deletions that nobody can see any more
+        self.buried: list[KeyValue] = []  # deletions that cannot be seen any more
         self.later: list[KeyValue] = []
         self._left: list[KeyValue] = []  # in order
         self._revisions: list[int] = []
@@ -72,8 +71,8 @@ class Sweep:
     def let_go(self, count: int) -> bool:
         """Let go of some of what it went by, once it is done; whether there is more.
 
-        By and by, because most of it is freed by that, each somewhere in memory that nobody has looked
-        at for seconds: 18,000 in one go were 3 to 6 ms.
+        In pieces, because most of it is freed by that, each version somewhere in memory that is in no
+        cache, and in one go it would take milliseconds.
         """
         for versions in (self._left, self.buried, self.later):
             del versions[-count:]
@@ -84,7 +83,7 @@ class Sweep:
 
 
 class Unswept:
-    """What compaction has passed and nobody has swept: of each key the newest version.
+    """What compaction has passed and no sweep yet: of each key the newest version.
 
     swept: the revision up to which everything is cleaned by name.
     freed_count: how many versions have been freed since the last sweep.

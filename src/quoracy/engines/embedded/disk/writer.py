@@ -15,7 +15,7 @@ finds no room in the log waits until the worker has made some.  Either is under 
 Two commits at a time, because a disk that is synced from two threads does nearly twice as many syncs,
 and while one group waits for it the loop makes the next.  Past the tables, because SQLite's own work, a
 slice of cleaning that is under way and checkpoints would hold commits up, and a worker that deals with
-commits competes with the loop for the interpreter lock (decisions 0012, 0013, 0014).
+commits competes with the loop for the interpreter lock (decision 0012).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ __all__ = [
 Done = Callable[[BaseException | None, object], None]
 Work = Callable[[], object]
 
-# Handed over to the worker when so many bytes or commits are in the log: seldom enough that rows are
+# Handed over to the worker when this many bytes or commits are in the log: seldom enough that rows are
 # long, and that the worker does not ask for the interpreter lock all the time.
 _FOLD_BYTES = 512 * 1024
 _FOLD_COMMITS = 4096
@@ -97,7 +97,7 @@ class Writer(Protocol):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether a thread of it has something to do that nobody waits for, as far as is known here."""
+        """Whether its worker has something to do, as far as is known here."""
 
     @property
     def sends_replies(self) -> bool: ...
@@ -106,7 +106,7 @@ class Writer(Protocol):
         """Make it durable; the replies may leave in the moment in which it is."""
 
     def expect(self) -> None:
-        """A commit is made in a moment, very likely."""
+        """A commit will very likely be made in a moment."""
 
     def attach(self, reply: Reply) -> None:
         """Have it sent when the last commit is durable; or not at all."""

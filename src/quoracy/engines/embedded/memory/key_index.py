@@ -169,7 +169,7 @@ class SortedRecords:
             return _part(chunks[first], first_at, last_at, descending)
         head = _part(chunks[first], first_at, len(chunks[first]), descending)
         tail = _part(chunks[last], 0, last_at, descending) if last_at else iter(())
-        # One by one as they are needed: who wants the first of a million pays for no other chunk.
+        # One by one as they are needed: to read the first of a million costs no other chunk.
         if descending:
             between = map(chunks.__getitem__, range(last - 1, first, -1))
             return chain(tail, chain.from_iterable(map(reversed, between)), head)
@@ -211,7 +211,7 @@ class SortedRecords:
             chunk += chunk & -chunk
 
     def _sum_up(self) -> None:
-        """Make the tree: place i has the sum of so many chunks, up to the i-th, as its last bit is."""
+        """Make the tree: place i has the sum of chunks up to the i-th, as many as its last bit says."""
         sums = [0]
         sums += map(len, self._keys)
         for at in range(1, len(sums)):

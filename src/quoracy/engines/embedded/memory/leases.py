@@ -1,8 +1,8 @@
-"""Leases: who is alive, for how much longer, and which keys go with them.
+"""Leases: how much longer each lives, and which keys go with it.
 
 Invariants
     * No IO and no clock: every method that needs the time takes `now`, a monotonic reading.
-    * A lease never ends early.  Time counts only while somebody watches it pass: of a gap between two
+    * A lease never ends early.  Time counts only while it is read: of a gap between two
       readings longer than `STALL_S` (the process was stopped, the machine slept, the event loop hung)
       only `STALL_S` counts, for the keep-alives of that time are still waiting to be read.
     * A keep-alive costs O(1) and a tick costs O(leases that are due): the heap may hold an older
@@ -34,7 +34,7 @@ class _Lease:
 
 
 class LeaseTable:
-    """All leases of one store, on a timeline of its own that stands still while nobody looks."""
+    """All leases of one store, on a timeline of its own that stands still while it is not read."""
 
     __slots__ = ("_elapsed", "_heap", "_leases", "_now")
 
@@ -71,7 +71,7 @@ class LeaseTable:
     def due(self, *, now: float, at_most: int | None = None) -> list[LeaseId]:
         """The leases whose time is up, in the order they came up.  The caller ends them.
 
-        Looks at `at_most` so many that could be due; `is_any_due` tells whether there are more.
+        Looks at most at `at_most` that could be due; `is_any_due` tells whether there are more.
         """
         elapsed = self._advance(now)
         heap, due = self._heap, []

@@ -53,7 +53,7 @@ class RevisionLog:
         return itertools.chain.from_iterable(map(_changes, self._entries[revision + 1 - self._base :]))
 
     def oldest(self, count: int) -> Iterator[Changes]:
-        """What the oldest so many revisions wrote, one after the other."""
+        """What the oldest revisions wrote, `count` of them, one after the other."""
         dropped = self.first - self._base
         return map(_changes, self._entries[dropped : dropped + count])
 
@@ -100,7 +100,7 @@ class RevisionLog:
                 yield revision
 
     def drop(self, count: int) -> None:
-        """Forget the oldest so many."""
+        """Forget the oldest `count` revisions."""
         dropped = self.first - self._base
         self._entries[dropped : dropped + count] = [_NOTHING] * count
         self.first += count

@@ -168,7 +168,7 @@ class State:
         self._live = SortedRecords(self._records.values())
         self.revision = Revision(revision)
         self.compact_revision = self._trimmed = revision
-        # What this revision itself changed is not known either; whoever asks for it asks elsewhere.
+        # What this revision itself changed is not known either.
         self._log = RevisionLog(revision)
         self._log.extend_to(revision)
 
@@ -572,17 +572,16 @@ class State:
     def trim(self, *, versions_max: int, newest: dict[bytes, KeyValue] | None = None) -> list[KeyValue]:
         """Free what compaction left over, going on from the last call; return what was freed.
 
-        A call goes through so many versions, and ends inside of a revision if need be; `newest` gets
-        the last of each key.  (A call that always ended with a revision took 0.3 ms and more where a
-        transaction had deleted 100 keys.)
+        A call goes through `versions_max` versions, and ends inside of a revision if need be, since a
+        transaction may have deleted many keys; `newest` gets the last of each key.
 
         The events of the compaction revision itself are kept, deletions too: it can still be
         watched from.  [etcd#19179]  So it is gone through as a whole, and again after the next
         compaction, when its deletions may go.
         """
         log, horizon = self._log, self.compact_revision
-        # What one key leaves over goes at once: a key with 100,000 versions would otherwise be moved up
-        # in memory for each of them: 17 us for every put.
+        # What one key leaves over goes at once: a key with many versions would otherwise be moved up in
+        # memory for each of them.
         revisions_max = max(min(horizon - log.first, versions_max), 0)  # of at least a version each
         last, count, self._trimmed_in_first = newest_by_key(
             log.oldest(revisions_max), versions_max, self._trimmed_in_first

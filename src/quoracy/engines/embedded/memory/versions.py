@@ -64,7 +64,7 @@ def newer_of(kvs: Mapping[bytes, KeyValue], revision: int) -> dict[bytes, KeyVal
     return {key: kv for key, kv in kvs.items() if kv.mod_revision > revision}
 
 
-# Versions that are gone through in one go, at 0.1 us each if they are in the processor's caches.
+# Versions that are gone through in one go.
 _AT_ONCE = 512
 
 
@@ -73,8 +73,8 @@ def sorted_out(
 ) -> tuple[list[KeyValue], list[KeyValue], list[KeyValue]]:
     """Those that were written up to a revision and exist, the deletions until then, and the later ones.
 
-    rest: called now and then, for who has many and is not alone.  (A thread is asked to give up the
-    interpreter lock only when another has waited for it for `sys.getswitchinterval()`.)
+    rest: called now and then, so that a worker thread can let others go on.  (A thread is asked to give
+    up the interpreter lock only when another has waited for it for `sys.getswitchinterval()`.)
     """
     there: list[KeyValue] = []
     deletions: list[KeyValue] = []
@@ -96,8 +96,8 @@ def sorted_out(
 def in_order(kvs: Sequence[KeyValue], rest: Callable[[], None]) -> tuple[list[KeyValue], list[int]]:
     """In the order they were written, as far as revisions tell, and the revision of each.
 
-    rest: as in `sorted_out`.  (Put in order as a whole, 8,000 that nobody had looked at lately kept
-    the interpreter lock for 1 to 1.8 ms, traced.)
+    rest: as in `sorted_out`.  (Put in order as a whole, thousands that are in no cache would keep the
+    interpreter lock for milliseconds.)
     """
     revisions: list[int] = []
     for start in range(0, len(kvs), _AT_ONCE):
@@ -133,10 +133,10 @@ def bytes_of(kvs: Iterable[KeyValue]) -> int:
 def newest_by_key(
     revisions: Iterable[Sequence[KeyValue]], versions_max: int, skip: int = 0
 ) -> tuple[dict[bytes, KeyValue], int, int]:
-    """The last version of each key among the first so many; of how many whole revisions these are, and
-    how far into the next one they go.
+    """The last version of each key among the first `versions_max`; of how many whole revisions these
+    are, and how far into the next one they go.
 
-    skip: so many of the first revision were gone through before.
+    skip: how many of the first revision were gone through before.
     """
     last: dict[bytes, KeyValue] = {}
     count, left = 0, versions_max
@@ -158,8 +158,8 @@ def newest_by_key(
 
 def _place(past: Sequence[KeyValue], kv: KeyValue) -> int:
     """Where in the past this version is."""
-    # Mostly it is a deletion that nothing followed, or among the oldest.  (A search by halves looks at
-    # a dozen others first, each of them somewhere in main memory: 2 us.)
+    # Mostly it is a deletion that nothing followed, or among the oldest.  (A binary search looks at a
+    # dozen others first, each of them somewhere in main memory.)
     if past[-1] is kv:
         return len(past) - 1
     for at in range(min(len(past), 4)):
@@ -170,8 +170,8 @@ def _place(past: Sequence[KeyValue], kv: KeyValue) -> int:
 
 def _free_oldest(past: deque[KeyValue], until: int, freed: list[KeyValue]) -> None:
     """Of a long past, what is from before this revision."""
-    # (From the front, one by one: the middle of a deque of 100,000 is 700 steps away, each somewhere in
-    # main memory, and a search by halves took half of the time of all freeing.)
+    # (From the front, one by one: the middle of a long deque is many steps away, each somewhere in main
+    # memory.)
     while past and past[0].mod_revision < until:
         freed.append(past.popleft())
 

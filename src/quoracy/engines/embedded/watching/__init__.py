@@ -1,1 +1,1 @@
-"""Watches on the state in memory: who is notified of which revision."""
+"""Watches on the state in memory, and waits for the front of a queue."""

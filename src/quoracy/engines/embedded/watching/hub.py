@@ -1,4 +1,4 @@
-"""Watches: who must hear of which revision, and how the slow ones catch up.
+"""The hub of all watches: which watchers a revision concerns, and how the slow ones catch up.
 
 A watcher is *synced* while it has been handed everything there is: the hub then pushes new revisions
 into its buffer.  When the buffer is full the watcher *lags*: the hub forgets it, and it reads on from
@@ -91,7 +91,7 @@ class WatchHub:
         self._bytes_max = bytes_max
         self._synced: RangeIndex[Watcher] = RangeIndex()
         self._synced_count = 0
-        # Asked how far they are before they have begun: woken when the store gets there.
+        # Asked for progress before they have begun: woken when the store gets there.
         self._ahead: dict[Watcher, None] = {}
         self._ready: list[Watcher] = []  # with the first batch of a commit that is being published
         self._progress: list[tuple[float, int, Watcher]] = []
@@ -140,7 +140,7 @@ class WatchHub:
         return batch
 
     def catch_up(self, watcher: Watcher, *, revisions_max: int) -> None:
-        """Feed a lagging watcher from history, at most so many revisions a call.
+        """Feed a lagging watcher from history, at most `revisions_max` revisions a call.
 
         Raises `Compacted` if what it needs next is gone.
         """
@@ -159,7 +159,7 @@ class WatchHub:
     # -- what happens ---------------------------------------------------------------------
 
     def publish(self, revision: int) -> None:
-        """Everything up to `revision` is durable now: hand it to those who asked."""
+        """Everything up to `revision` is durable now: hand it to the watchers that it concerns."""
         first, self.revision = self.revision + 1, revision
         if self._synced_count:
             find = self._synced.find
@@ -233,7 +233,7 @@ class WatchHub:
     def _make(
         self, revision: int, kvs: list[KeyValue], which: _Which, made: _Made
     ) -> tuple[WatchBatch, int]:
-        """A batch and its size, kept for others who want the same."""
+        """A batch and its size, kept for watchers that want the same."""
         size = sum([len(kv.key) + len(kv.value) for kv in kvs])
         batch = WatchBatch(Revision(revision), self._events(kvs, prev_kv=which[0]))
         if len(kvs) == 1:  # with several events, others may want others of them
@@ -248,7 +248,7 @@ class WatchHub:
     # -- progress ------------------------------------------------------------------------
 
     def tick(self, *, now: float) -> None:
-        """Remind those who asked for it, and have heard nothing for their time, where they stand."""
+        """Have progress delivered to watchers that asked for it and got nothing for their time."""
         while self._progress and self._progress[0][0] <= now:
             _, _, watcher = heapq.heappop(self._progress)
             if watcher.progress_s is None:

@@ -1,18 +1,16 @@
-"""Waits for the front of a queue of `store.contention`, told in the turn in which they are over.
+"""Waits for the front of a queue of `store.contention`, completed in the turn of the commit.
 
-What `contention.wait_oldest` does with a watch and a read, done by the store itself: no task, and who
-is next is told while the commit that made it the first is being told, before the one who released.
-
-Measured with a server that keeps its data in memory and fifty clients that wait: from a release until
-the next one holds the lock took 1.15 ms with a watch, a read and a task, and takes 0.90.
+What `contention.wait_by_watching` does with a watch and a read, done by the store itself, without a
+task: the next in the queue learns of its turn in the commit that makes it the first, before the write
+that released it is completed.
 
 Invariants
-    * Each is told from one durable revision at which its key was there and no older one was, or that
-      its key was gone; once, and never in the call that began it.
-    * It watches the youngest of the older keys and nothing else: a release makes one of them look.
+    * Each wait ends once: at a durable revision at which its key was there and no older one was, or
+      without a revision if its key was gone.
+    * It watches the youngest of the older keys and nothing else: a release makes one wait look.
     * The keys that are older than one that is there only become fewer: they are looked for when a wait
       begins, and after that only whether they are still there.
-    * Nothing is left of a wait that is over or was given up.
+    * Nothing is left of a wait that is over or was abandoned.
     * What is not durable yet changes nothing here: of it only a reply is made, which leaves with it.
 """
 
@@ -62,9 +60,9 @@ class QueueWaits:
     def __init__(self, state: State, hub: WatchHub) -> None:
         self._state, self._hub = state, hub
         self._all: dict[_Wait, None] = {}
-        self._queues: dict[bytes, _Queue] = {}  # in which somebody waits
+        self._queues: dict[bytes, _Queue] = {}  # those with a wait
         self._woken: dict[_Wait, None] = {}
-        self._by_older: dict[bytes, _Wait] = {}  # those who watch, by whom they watch
+        self._by_older: dict[bytes, _Wait] = {}  # by the key that they watch
 
     def begin(self, op: WaitFirst, completion: Completion) -> None:
         """Complete with the revision, or with None once the key is gone; maybe at once."""
@@ -78,7 +76,7 @@ class QueueWaits:
         self._look(wait)
 
     def tell(self) -> None:
-        """The hub has published: look for those whose turn it may be."""
+        """The hub has published: look at the waits whose turn it may be."""
         if self._woken:
             woken, self._woken = self._woken, {}
             for wait in woken:
@@ -96,12 +94,12 @@ class QueueWaits:
         return None
 
     def dismiss(self, error: BaseException) -> None:
-        """Nobody will be told any more."""
+        """End all of them with an error."""
         for wait in list(self._all):
             self._end(wait, error)
 
     def _look(self, wait: _Wait) -> None:
-        """Tell it, or watch the last of those before it."""
+        """End it, or watch the last of the keys before it."""
         if wait not in self._all:
             return
         self._stop_watching(wait)

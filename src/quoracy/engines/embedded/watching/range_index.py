@@ -1,12 +1,10 @@
-"""Who watches this key?  Asking costs the same however many watchers look elsewhere.
+"""An index of ranges: which watchers watch a key, however many watch others.
 
 Single keys and prefixes, which is what people watch, are found in dicts: a key is looked up once, and
 once for every length of prefix there is.  Any other range, and a prefix when there are many lengths
 already, goes into an interval tree: a treap, that is a binary search tree on (start, end) whose shape
 is kept by random priorities; each node knows the furthest end below it, so whole branches that end too
 early are passed over, and asking costs the logarithm of their number plus the answer.
-
-Measured with 10,000 prefixes: 0.4 us a key in the dicts, 1.3 to 3.9 us in the tree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The watch a consumer holds: waiting, waking and closing around one `Watcher`.  Decides nothing."""
+"""The watch that a consumer holds: opening, polling and closing around one `Watcher`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quoracy.store.model import KeyRange, Revision, WatchBatch
 
 __all__ = ["EmbeddedWatch", "StreamKeeper"]
 
-# History is scanned in pieces of this many revisions (about 1 ms), so that others get their turn.
+# History is scanned in pieces of this many revisions, so that others get their turn.
 _CATCH_UP_REVISIONS = 2000
 
 
