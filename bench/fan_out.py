@@ -67,7 +67,7 @@ async def _watch(channel: Channel, watchers: int) -> StreamCall:
     stream = channel.stream("/etcdserverpb.Watch/Watch")
     create = rpc.WatchRequest(create_request=rpc.WatchCreateRequest(key=_KEY)).encode()
     for _ in range(watchers):
-        await stream.send(create)
+        stream.send_soon(create)
     for _ in range(watchers):
         assert rpc.WatchResponse.decode(await stream.receive()).created
     return stream

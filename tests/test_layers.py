@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "remote",
         "engines.embedded.memory",
         "engines.embedded.watching",
+        "native",
     ),
     "engines": ("store", "errors", "clock"),
     "wire": ("errors",),

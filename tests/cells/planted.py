@@ -14,10 +14,12 @@ from typing import Any
 
 from quoracy.cli import main
 from quoracy.engines.etcd.engine import EtcdStore
+from quoracy.engines.etcd.replica import Waiter
 from quoracy.engines.etcd.watch import EtcdWatch
 from quoracy.faces.zookeeper.serving.session_timing import CLUSTER
 from quoracy.faces.zookeeper.serving.sessions import Sessions
 from quoracy.remote.watch import RemoteWatch
+from quoracy.store.completion import Completion
 from quoracy.store.model import Revision
 
 __all__ = ["BUGS"]
@@ -26,18 +28,26 @@ __all__ = ["BUGS"]
 def _stale_read() -> None:
     """A linearizable read answers with what is here, without asking how far the cluster is."""
 
+    def read_current(self: Any, op: Any, completion: Completion) -> None:
+        self._loop.call_soon(self._answer, op, completion)
+
     async def sync(self: EtcdStore) -> Revision:
         return Revision(self.replica.revision)
 
+    _replace(EtcdStore, "_read_current", read_current)
     _replace(EtcdStore, "sync", sync)
 
 
 def _early_answer() -> None:
     """A write is answered when the cluster has it, before this node does."""
 
+    def when_reached(self: EtcdStore, revision: int, waiter: Waiter) -> None:
+        waiter.end(None)
+
     async def reach_written(self: EtcdStore, revision: int) -> None:
         return
 
+    _replace(EtcdStore, "when_reached", when_reached)
     _replace(EtcdStore, "_reach_written", reach_written)
 
 

@@ -1,4 +1,4 @@
-"""Transactions that are begun, and those that are plain: the same as by the long way."""
+"""Transactions that are begun: the same as by the long way."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Rejected
-from quoracy.remote.prepared import PreparedTxn
-from quoracy.remote.submission import _Deleting
-from quoracy.remote.translate import txn_payload
-from quoracy.store.model import Compare, Delete, KeyRange, LeaseId, Range, Txn, TxnResult
+from quoracy.store.model import KeyRange, LeaseId, Range, Txn, TxnResult
 from tests.properties.requests import LEASES, at_revision, txns
 
 _several = st.lists(txns, min_size=1, max_size=8)
@@ -35,15 +32,6 @@ def test_a_transaction_that_is_begun_ends_as_one_that_is_awaited(drawn: Sequence
             assert begun.read_now(everything) == awaited.read_now(everything)
 
     asyncio.run(run())
-
-
-@given(st.binary(min_size=1, max_size=300), st.integers(0, 2**63 - 1))
-def test_a_release_that_was_prepared_is_encoded_as_any_other(key: bytes, token: int) -> None:
-    prepared = _Deleting(key).txn(token)
-    txn = Txn((Compare.create_revision(key, "=", token),), (Delete(key),))
-    assert isinstance(prepared, PreparedTxn)
-    assert (prepared.compares, prepared.then, prepared.otherwise) == (txn.compares, txn.then, ())
-    assert prepared.payload == txn_payload(txn)
 
 
 async def _begun(store: EmbeddedStore, txn: Txn) -> TxnResult | str:

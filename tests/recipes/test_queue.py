@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import quoracy
+from quoracy.client.in_flight import Outcome
 from quoracy.client.queue_items import PUT_MANY_MAX, Window
 from quoracy.client.recipes.queue import Queue
-from quoracy.client.write_outcome import Outcome
 from quoracy.clock import ManualClock
 from quoracy.store.model import KeyRange, Txn
 from tests.support.asking import eventually, turns, until
@@ -323,7 +323,7 @@ class Losing:
 
             def answered(done: Outcome) -> None:
                 self.applied = done.result().succeeded
-                outcome.fail(quoracy.Indeterminate("the connection broke"))
+                outcome.done(None, quoracy.Indeterminate("the connection broke"))
 
             real.add_done_callback(answered)
             monkeypatch.undo()
@@ -401,7 +401,7 @@ async def test_get_that_was_refused_leaves_the_first_item_the_first(
 
     def refused(_: Txn) -> Outcome:
         outcome = Outcome(asyncio.get_running_loop())
-        outcome.fail(quoracy.Unavailable("no leader"))
+        outcome.done(None, quoracy.Unavailable("no leader"))
         return outcome
 
     with monkeypatch.context() as patch:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quoracy
+from quoracy.client.in_flight import Outcome
 from quoracy.client.job import Job
 from quoracy.client.queue_items import Window
 from quoracy.client.recipes.work_queue import WorkQueue, WorkStats
-from quoracy.client.write_outcome import Outcome
 from quoracy.clock import ManualClock
 from quoracy.store.model import KeyRange, Put, Txn
 from tests.support.asking import eventually, turns
@@ -393,9 +393,9 @@ class Answering:
             patch.undo()
             outcome = Outcome(asyncio.get_running_loop())
             if applied:
-                begin(txn).add_done_callback(lambda _: outcome.fail(error))
+                begin(txn).add_done_callback(lambda _: outcome.done(None, error))
             else:
-                outcome.fail(error)
+                outcome.done(None, error)
             return outcome
 
         patch.setattr(q.writes, "begin", answer)
@@ -479,7 +479,7 @@ async def test_cancelled_acknowledgement_that_was_not_taken_returns_the_item(
     acknowledging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await acknowledging
-    outcome.fail(quoracy.Unavailable("no leader"))
+    outcome.done(None, quoracy.Unavailable("no leader"))
 
     async def returned() -> bool:
         return await counts(work) == (1, 0, 0)

@@ -9,7 +9,9 @@ from typing import Any, Unpack, cast
 
 from quoracy.errors import Indeterminate, Unavailable
 from quoracy.store.api import Store, Watch, WatchOptions
+from quoracy.store.completion import Completion
 from quoracy.store.contention import wait_by_watching
+from quoracy.store.coroutines import complete_by_task
 from quoracy.store.model import Delete, Keys, Put, Revision, Txn, TxnResult
 
 __all__ = ["Recording", "Trouble", "writes_to"]
@@ -27,8 +29,8 @@ class Trouble(Enum):
 class Recording:
     """Everything goes on to `store`; the keys of each watch are noted in `watched`.
 
-    It can begin nothing without a task (`Begins`) and waits in no queue on the server's side
-    (`KnowsQueues`), so that every transaction and every watch comes through here.
+    It waits for the front of a queue with watches, so that every transaction and every watch comes
+    through here.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,6 +59,12 @@ class Recording:
         self.watched.append(keys)
         return self._store.watch(keys, **options)
 
+    def submit(self, op: Put | Delete | Txn, completion: Completion) -> None:
+        if not isinstance(op, Txn):
+            self._store.submit(op, completion)
+            return
+        complete_by_task(self.txn(op), completion)
+
     async def txn(self, txn: Txn) -> TxnResult:
         before = next((each for each in self._before if each[1](txn)), None)
         if before is not None:
@@ -84,8 +92,6 @@ class Recording:
         return await wait_by_watching(cast("Store", self), name, key, token)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "begin":
-            raise AttributeError(name)
         return getattr(self._store, name)
 
 

@@ -6,7 +6,9 @@ import asyncio
 
 from quoracy.errors import Indeterminate, Unavailable
 from quoracy.store.api import Store
-from quoracy.store.model import LeaseGrant, Txn, TxnResult
+from quoracy.store.completion import Completion
+from quoracy.store.coroutines import complete_by_task
+from quoracy.store.model import Delete, LeaseGrant, Put, Txn, TxnResult
 
 __all__ = ["Unreliable"]
 
@@ -24,8 +26,6 @@ class Unreliable:
         self.asked = 0
 
     def __getattr__(self, name: str) -> object:
-        if name == "begin":  # everything goes the long way, past what is here
-            raise AttributeError(name)
         return getattr(self._store, name)
 
     async def keep_alive(self, lease: int) -> LeaseGrant:
@@ -38,6 +38,12 @@ class Unreliable:
     async def grant(self, ttl_s: float) -> LeaseGrant:
         self._check()
         return await self._store.grant(ttl_s)
+
+    def submit(self, op: Put | Delete | Txn, completion: Completion) -> None:
+        if isinstance(op, Txn):
+            complete_by_task(self.txn(op), completion)
+        else:
+            self._store.submit(op, completion)
 
     async def txn(self, txn: Txn) -> TxnResult:
         if self.drops:

@@ -121,7 +121,7 @@ class Ground:
     async def write(self, txn: Txn) -> TxnResult:
         """Carry out a transaction.  Who waits for it may be cancelled; the transaction is not."""
         self.check()
-        return await self.writes.write(txn)
+        return await self.writes.begin(txn).settled()
 
     # -- names for attempts ------------------------------------------------------------------
 

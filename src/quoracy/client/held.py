@@ -23,8 +23,8 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from quoracy.blocks import Enterable, Holding
+from quoracy.client.in_flight import Outcome
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.clock import Clock, Timer
 from quoracy.errors import (
     Compacted,
@@ -55,9 +55,6 @@ class Held:
     lost: set when it is not held any more although nobody released it.
     """
 
-    # Made with `is_won=False` it is something that may be held soon, and `begin_hold` says that it is:
-    # what is made while somebody else still holds it need not be made in the moment in which that ends.
-
     loss_type: type[LeaseLost] = LockLost
 
     def __init__(
@@ -71,7 +68,6 @@ class Held:
         what: str,
         hold_max_s: float | None = None,
         on_gone: Callable[[bytes], None] | None = None,
-        is_won: bool = True,
     ) -> None:
         self.name, self.key, self.token = name, key, token
         self.lost = asyncio.Event()
@@ -82,32 +78,13 @@ class Held:
         self._losing: list[Callable[[LeaseLost], None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._too_long: Timer | None = None
-        self._hold_max_s = hold_max_s
         self._watch_soon = 0
-        # What makes `releasing` of the token, faster; and what it made, if that was beforehand.
-        self.release_maker: Callable[[int], Txn] | None = None
-        self._release_txn: Txn | None = None
-        if is_won:
-            self.begin_hold(token, ground.clock.now())
-
-    def begin_hold(self, token: int, now: float) -> None:
-        """It is ours, from now on."""
-        self.token = token
-        self._session.tell_loss(self, self._session_lost)
+        session.tell_loss(self, self._session_lost)
         if self.error is None:  # a session may be lost by the time it has won something
-            ground, hold_max_s = self._ground, self._hold_max_s
-            self._watch_soon = ground.held_long.add(self._watch, now)
+            self._watch_soon = ground.held_long.add(self._watch, ground.clock.now())
             if hold_max_s is not None:
                 too_long = f"held for {hold_max_s:g} s"
                 self._too_long = ground.clock.call_later(hold_max_s, lambda: self._lose(too_long))
-
-    def prepare_release(self) -> None:
-        """Make what will be sent to give it up: there is time now, and somebody waits then."""
-        maker = self.release_maker
-        if maker is not None:
-            self._release_txn = maker(self.token)
-        else:
-            self._release_txn = self._ground.writes.prepared(self.releasing())
 
     # -- whether it is held ------------------------------------------------------------------
 
@@ -209,16 +186,12 @@ class Held:
             self._stand_down()
             self._gone()
             return None
-        # First of all: somebody waits for it.
-        txn, maker = self._release_txn, self.release_maker
-        if txn is None:
-            txn = self.releasing() if maker is None else maker(self.token)
-        outcome = self._ground.writes.begin(txn)
+        outcome = self._ground.writes.begin(self.releasing())  # first of all: others wait for it
         self._stand_down()
         return outcome
 
     def _release_answered(self, outcome: Outcome) -> None:
-        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+        if isinstance(outcome.exception(), Unavailable | Indeterminate):
             self._ground.tidying.remove(self.key, self._session, done=self._gone)
         else:
             self._gone()

@@ -24,8 +24,8 @@ import msgspec
 
 from quoracy.client.context import Ground
 from quoracy.client.held import Held, Holding
+from quoracy.client.in_flight import Outcome
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Indeterminate, Unavailable
 from quoracy.store.model import Delete, Op, Put, Txn, TxnResult
 
@@ -191,7 +191,7 @@ class Job(Held, Generic[T]):
 
     def _ack_abandoned(self, outcome: Outcome) -> None:
         """Nobody waits for it any more: what was not acknowledged goes back."""
-        if outcome.cancelled() or outcome.exception() is not None:
+        if outcome.exception() is not None:
             self._release_alone()
         else:
             self._acked(outcome.result())

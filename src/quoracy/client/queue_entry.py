@@ -24,8 +24,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from quoracy.client.context import Ground, Patience
+from quoracy.client.in_flight import Outcome
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import (
     Compacted,
     Indeterminate,
@@ -83,7 +83,7 @@ class Attempt:
     ) -> None:
         if kind is None or self._sent is None:
             return
-        if self._sent.done():
+        if self._sent.is_over:
             self._withdraw(self._sent)
         else:  # we are not there for the answer
             self._sent.add_done_callback(self._withdraw)
@@ -152,8 +152,8 @@ class Attempt:
         session = self._session
         if session.lost.done():
             return  # it takes them along
-        error = None if sent.cancelled() else sent.exception()
-        is_known = not sent.cancelled() and not isinstance(error, Indeterminate)
+        error = sent.exception()
+        is_known = not isinstance(error, Indeterminate)
         if not self._answered and not is_known:
             for key in self.keys:
                 self._ground.tidying.remove(key, session, may_appear=True)
@@ -162,7 +162,7 @@ class Attempt:
             outcome.add_done_callback(self._withdrawn)
 
     def _withdrawn(self, outcome: Outcome) -> None:
-        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+        if isinstance(outcome.exception(), Unavailable | Indeterminate):
             self._remove_from(0)
 
     def _remove_from(self, at: int) -> None:

@@ -37,9 +37,9 @@ from typing import Generic, Protocol, TypeVar
 
 from quoracy.client.codec import Codec
 from quoracy.client.context import Ground, Patience
+from quoracy.client.in_flight import Outcome
 from quoracy.client.queue_items import Backlog, Window
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Compacted, Indeterminate, StoreClosed, TimedOut, Unavailable, ValueUnreadable
 from quoracy.store.model import (
     Compare,
@@ -249,7 +249,7 @@ class Taker:
 
     def _abandoned(self, undertaking: Undertaking, attempt: _Attempt, outcome: Outcome) -> None:
         taken = None
-        if not outcome.cancelled() and outcome.exception() is None:
+        if outcome.exception() is None:
             taken = self._learn(outcome.result(), attempt)
         undoing = undertaking.abandoned(outcome, taken)
         if undoing is not None:
@@ -427,7 +427,7 @@ class _Removal(Generic[T]):
             back = self._ground.writes.begin(Txn((Compare.missing(key),), (Put(key, kv.value),)))
             back.add_done_callback(lambda done: _report(done, key))
             return back
-        if not outcome.cancelled() and isinstance(outcome.exception(), Indeterminate):
+        if isinstance(outcome.exception(), Indeterminate):
             _log.error("a cancelled get may have removed an item: %s", outcome.exception())
         return None
 
@@ -453,6 +453,6 @@ def _removed(taken: Taken) -> KeyValue:
 
 def _report(back: Outcome, key: bytes) -> None:
     """What cannot be given back is lost; nobody is left to be told but the log."""
-    if back.cancelled() or back.exception() is not None:
-        why = "the connection was closed" if back.cancelled() else back.exception()
+    if back.exception() is not None:
+        why = back.exception()
         _log.error("an item removed by a cancelled get may be lost (it was to be %r): %s", key, why)

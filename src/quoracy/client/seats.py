@@ -27,9 +27,9 @@ import msgspec
 from quoracy.client.codec import codec_of
 from quoracy.client.compare_and_swap import found_first, unchanged
 from quoracy.client.context import Ground
+from quoracy.client.in_flight import Outcome
 from quoracy.client.key_follower import ASK_AGAIN_S, KeyValues, states
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import (
     Indeterminate,
     InvalidRequest,
@@ -258,14 +258,14 @@ class Seat:
         """Give it up, in the background, whatever has happened."""
         if self._sent is None:
             return
-        if self._sent.done():
+        if self._sent.is_over:
             self._taken(self._sent)
         else:
             self._sent.add_done_callback(self._taken)
 
     def _taken(self, sent: Outcome) -> None:
-        error = None if sent.cancelled() else sent.exception()
-        if sent.cancelled() or isinstance(error, Indeterminate):
+        error = sent.exception()
+        if isinstance(error, Indeterminate):
             self.ground.tidying.remove(self.key, self.session, may_appear=True)
         elif error is None:
             # Also after the session was lost here: the store may not know that yet.
@@ -273,7 +273,7 @@ class Seat:
             outcome.add_done_callback(self._withdrawn)
 
     def _withdrawn(self, outcome: Outcome) -> None:
-        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+        if isinstance(outcome.exception(), Unavailable | Indeterminate):
             self.ground.tidying.remove(self.key, self.session)
 
     def _withdrawing(self) -> tuple[Op, ...]:

@@ -88,13 +88,9 @@ class Session:
         """Whether it was given up, or should have been by now: a stopped process learns it here
         first.
         """
-        return self.is_lost_at(self._clock.now())
-
-    def is_lost_at(self, now: float) -> bool:
-        """`is_lost`, for who has just looked at the clock."""
         if self.lost.done():
             return True
-        if now < self.certain_until:
+        if self._clock.now() < self.certain_until:
             return False
         self._lose(self._too_late())
         return True

@@ -10,16 +10,16 @@ from __future__ import annotations
 import asyncio
 
 from quoracy.remote.dial import Channel
-from quoracy.remote.error_mapping import Reason, error_of, reason_of
+from quoracy.remote.errors import Reason, error_of, reason_of
 from quoracy.wire.etcd.auth import AuthenticateRequest, AuthenticateResponse
 from quoracy.wire.grpc import GrpcError
 
-__all__ = ["SigningIn"]
+__all__ = ["Authentication"]
 
 _AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
 
-class SigningIn:
+class Authentication:
     """Who this client is.
 
     token: what shows it, if one is needed.

@@ -11,13 +11,13 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
-from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, cast
 
 from quoracy.errors import QuoracyError
-from quoracy.remote import call_waits
-from quoracy.remote.call_errors import AnswerUnreadable, CallLost
+from quoracy.remote.errors import AnswerUnreadable, CallLost
 from quoracy.wire.grpc import (
     GrpcError,
     MessageReader,
@@ -30,7 +30,7 @@ from quoracy.wire.http2 import ErrorCode, HeaderBlock, WholeAnswer
 if TYPE_CHECKING:
     from quoracy.remote.channel import Channel
 
-__all__ = ["Called", "StreamCall", "UnaryCall"]
+__all__ = ["AwaitedCall", "StreamCall", "UnaryCall"]
 
 
 _ALL_IS_WELL: Final = (StatusCode.OK, "")
@@ -43,56 +43,38 @@ def _loss_by_reset(code: int) -> CallLost:
     return CallLost(f"the server reset the stream ({name})", left=True)
 
 
-class Called:
-    """As much of a future as a call needs, for who wants to be called instead of waiting.
+class UnaryCall:
+    """One request, one answer.  A subclass says what is done with the answer.
 
-    (A class for each who does, and no function: compiled, the call is a jump.)
+    (A subclass and not a callback: compiled, a method is called directly.)
     """
 
-    __slots__ = ("_done",)
-
-    def __init__(self) -> None:
-        self._done = False
-
-    def done(self) -> bool:
-        return self._done
-
-    def set_result(self, answer: bytes) -> None:
-        self._done = True
-        self.answered(answer, None)
-
-    def set_exception(self, error: BaseException) -> None:
-        self._done = True
-        self.answered(None, error)
-
-    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
-        """The answer, or what went wrong: once."""
-        raise NotImplementedError
-
-
-class UnaryCall:
-    """One request, one answer."""
-
     __slots__ = (
-        "answer", "answer_head", "began", "deadline", "head", "payload", "reader", "result",
+        "answer", "answer_head", "began", "deadline", "head", "is_over", "payload", "reader",
         "stream_id",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        head: bytes,
-        payload: bytes,
-        *,
-        began: float,
-        deadline: float,
-        result: asyncio.Future[bytes] | Called,
-    ) -> None:
-        self.head, self.payload = head, payload
-        self.began, self.deadline, self.result = began, deadline, result
-        self.stream_id = 0  # until it was sent
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+        self.head = b""
+        self.began, self.deadline = 0.0, math.inf
+        self.stream_id = 0  # until it is sent
+        self.is_over = False
         self.answer_head: HeaderBlock | None = None
         self.reader: MessageReader | None = None
         self.answer: bytes | None = None
+
+    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
+        """The call has ended: with an answer, or with an error and none.  Called once."""
+        raise NotImplementedError
+
+    def end(self, answer: bytes | None, error: BaseException | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.answered(answer, error)
+
+    def fail(self, error: QuoracyError) -> None:
+        self.end(None, error)
 
     def on_head(self, head: HeaderBlock, *, ends: bool) -> None:
         if ends or head.status != b"200":
@@ -123,11 +105,9 @@ class UnaryCall:
         return True
 
     def on_status(self, trailers: HeaderBlock) -> None:
-        if self.result.done():
-            return
         if trailers.note is _ALL_IS_WELL:
             if self.answer is not None:
-                self.result.set_result(self.answer)
+                self.end(self.answer, None)
                 return
         elif trailers.note is None:
             # The same bytes say the same again: of nearly all calls, that all is well.
@@ -139,18 +119,14 @@ class UnaryCall:
         elif self.answer is None:
             self.fail(AnswerUnreadable("the call ended well and without one"))
         else:
-            self.result.set_result(self.answer)
+            self.end(self.answer, None)
 
     def on_answer(self, answer: WholeAnswer, size_max: int) -> None:
         """Take all of it at once."""
         if answer.trailers.note is _ALL_IS_WELL and answer.head.status == b"200":
             message = whole_message(answer.data, size_max)
-            if message is not None and self.answer_head is None and not self.result.done():
-                result = self.result
-                if isinstance(result, Called):
-                    result.set_result(message)
-                else:
-                    result.set_result(message)
+            if message is not None and self.answer_head is None:
+                self.end(message, None)
                 return
         self.on_head(answer.head, ends=False)
         if self.on_data(answer.data, size_max):
@@ -159,21 +135,39 @@ class UnaryCall:
     def on_reset(self, code: int) -> None:
         self.fail(_loss_by_reset(code))
 
-    def fail(self, error: QuoracyError) -> None:
-        if not self.result.done():
-            self.result.set_exception(error)
+
+class AwaitedCall(UnaryCall):
+    """A call whose answer is a future; cancelling that gives the call up."""
+
+    __slots__ = ("_channel", "future")
+
+    def __init__(self, channel: Channel, payload: bytes) -> None:
+        super().__init__(payload)
+        self._channel = channel
+        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self.future.add_done_callback(self._future_over)
+
+    def answered(self, answer: bytes | None, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if answer is not None:
+            self.future.set_result(answer)
+        else:
+            assert error is not None
+            self.future.set_exception(error)
+
+    def _future_over(self, future: asyncio.Future[bytes]) -> None:
+        if future.cancelled():
+            self.is_over = True
+            self._channel.give_up(self)
 
 
 class StreamCall:
     """A call with any number of messages in both directions.
 
-    `send` waits while the server takes nothing; `receive` gives the next message, and raises what the
-    call ended with, again and again.  One task may wait in each.  Who would rather be called with each
-    message says so with `listen`; `receive` then only tells the end.
+    `receive` gives the next message, and raises what the call ended with, again and again; one task may
+    wait for it at a time.  After `listen` messages go to a function, and `receive` only tells the end.
     """
-
-    # What may wait for the server to take it before `send` waits.
-    PENDING_BYTES_MAX: ClassVar[int] = 256 * 1024
 
     def __init__(self, channel: Channel, stream_id: int, size_max: int) -> None:
         self.stream_id = stream_id
@@ -184,34 +178,14 @@ class StreamCall:
         self._untaken = 0  # flow-controlled bytes that `_messages` came in
         self._ended: QuoracyError | None = None
         self._listener: Callable[[bytes], None] | None = None
-        self._arrived: asyncio.Future[None] | None = None
-        self._drained: asyncio.Future[None] | None = None
+        self._receiving: asyncio.Future[bytes] | None = None
 
     @property
     def ended(self) -> bool:
         return self._ended is not None
 
-    def send(self, payload: bytes) -> Coroutine[Any, Any, None]:
-        """Send one message.  Raises what the call ended with, if it did."""
-        return call_waits.send(self, payload)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the server has to take something before more is sent."""
-        pending = self._channel.pending(self.stream_id)
-        return self._ended is None and pending > self.PENDING_BYTES_MAX
-
-    def wait_drained(self) -> asyncio.Future[None]:
-        self._drained = drained = asyncio.get_running_loop().create_future()
-        return drained
-
-    def send_now(self, payload: bytes) -> None:
-        if self._ended is not None:
-            raise self._ended
-        self._channel.send_message(self.stream_id, payload)
-
     def send_soon(self, payload: bytes) -> None:
-        """Send one small message, or nothing if the call has ended: `receive` tells."""
+        """Send one small message; nothing if the call has ended, which `receive` tells."""
         if self._ended is None:
             self._channel.send_message(self.stream_id, payload)
 
@@ -227,25 +201,23 @@ class StreamCall:
         assert not self._messages, "what came before would be told after what comes now"
         self._listener = listener
 
-    def receive(self) -> Coroutine[Any, Any, bytes]:
+    def receive(self) -> asyncio.Future[bytes]:
         """The next message.  A call that ended well raises GrpcError(OK)."""
-        return call_waits.receive(self)
+        received: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        if self._messages:
+            received.set_result(self._take())
+        elif self._ended is not None:
+            received.set_exception(self._ended)
+        else:
+            self._receiving = received
+        return received
 
-    def take(self) -> bytes | None:
-        """The next message, if one is here; raises what the call ended with."""
-        if not self._messages:
-            if self._ended is not None:
-                raise self._ended
-            return None
+    def _take(self) -> bytes:
         message = self._messages.popleft()
         if not self._messages:
             self._channel.consumed(self.stream_id, self._untaken)
             self._untaken = 0
         return message
-
-    def wait_arrival(self) -> asyncio.Future[None]:
-        self._arrived = arrived = asyncio.get_running_loop().create_future()
-        return arrived
 
     def cancel(self) -> None:
         """Be done with it, whatever still comes."""
@@ -279,7 +251,9 @@ class StreamCall:
         elif messages:
             self._untaken += flow_bytes
             self._messages.extend(messages)
-            _wake(self._arrived)
+            receiving, self._receiving = self._receiving, None
+            if receiving is not None and not receiving.done():
+                receiving.set_result(self._take())
         return True
 
     def on_status(self, trailers: HeaderBlock) -> None:
@@ -294,16 +268,9 @@ class StreamCall:
     def on_reset(self, code: int) -> None:
         self.fail(_loss_by_reset(code))
 
-    def on_drained(self) -> None:
-        _wake(self._drained)
-
     def fail(self, error: QuoracyError) -> None:
         if self._ended is None:
             self._ended = error
-            _wake(self._arrived)
-            _wake(self._drained)
-
-
-def _wake(waiter: asyncio.Future[None] | None) -> None:
-    if waiter is not None and not waiter.done():
-        waiter.set_result(None)
+            receiving, self._receiving = self._receiving, None
+            if receiving is not None and not receiving.done():
+                receiving.set_exception(error)

@@ -15,15 +15,12 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from quoracy.errors import QuoracyError, StoreClosed, Unavailable
-from quoracy.remote import call_waits
-from quoracy.remote.call_errors import CallLost, DeadlinePassed
-from quoracy.remote.calls import Called, StreamCall, UnaryCall
+from quoracy.errors import QuoracyError, StoreClosed
+from quoracy.remote.calls import AwaitedCall, StreamCall, UnaryCall
+from quoracy.remote.errors import CallLost, DeadlinePassed
 from quoracy.wire.grpc import frame, request_head
 from quoracy.wire.http2 import (
     Connection,
@@ -36,7 +33,6 @@ from quoracy.wire.http2 import (
     Http2Limits,
     PingAcked,
     SettingsReceived,
-    StreamDrained,
     StreamReset,
     TrailersReceived,
     WholeAnswer,
@@ -49,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["Channel"]
 
 SEND_BYTES_MAX = 4 * 1024 * 1024
-CALLS_WAITING_MAX = 100_000
 CLOSE_S_MAX = 1.0
 
 # How often deadlines are looked at: a call ends at most so much after its time.
@@ -127,47 +122,26 @@ class Channel:
 
     def unary(
         self, path: str, payload: bytes, *, timeout_s: float, deadline: float, token: str | None = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """Call once.  Raises `GrpcError` with the server's status, or `CallLost`.
+    ) -> asyncio.Future[bytes]:
+        """Call once.  Ends with the answer, with `GrpcError` for the server's status, or `CallLost`.
 
         `deadline`, by the loop's clock, is when the call ends here.  `timeout_s` is what the server is
         told and may be a little more: calls that are told the same share their encoded head.
         """
-        # A coroutine, and not begun before it is awaited.
-        return call_waits.unary(self, path, payload, timeout_s, deadline, token)
+        call = AwaitedCall(self, payload)
+        self._begin(call, path, timeout_s, token, deadline)
+        return call.future
 
-    def start(
-        self, path: str, payload: bytes, timeout_s: float, deadline: float, token: str | None
-    ) -> UnaryCall:
-        """Begin a call whose result is a future."""
-        call = UnaryCall(
-            self._head(path, timeout_s, token),
-            payload,
-            deadline=deadline,
-            began=self._loop.time(),
-            result=self._loop.create_future(),
-        )
-        self._start(call)
-        return call
+    def begin(self, call: UnaryCall, path: str, *, timeout_s: float, token: str | None) -> None:
+        """Begin a call, which ends after this has returned."""
+        self._begin(call, path, timeout_s, token, self._loop.time() + timeout_s)
 
-    def begin(
-        self,
-        path: str,
-        payload: bytes,
-        *,
-        timeout_s: float,
-        token: str | None,
-        called: Called,
+    def _begin(
+        self, call: UnaryCall, path: str, timeout_s: float, token: str | None, deadline: float
     ) -> None:
-        """`unary` for who does not wait: `called` is told once, after this has returned."""
         now = self._loop.time()
-        call = UnaryCall(
-            self._head(path, timeout_s, token),
-            payload,
-            deadline=now + timeout_s,
-            began=now,
-            result=called,
-        )
+        call.head = self._head(path, timeout_s, token)
+        call.began, call.deadline = now, deadline
         if self.usable and not self._waiting and self._has_room():
             self._send(call)
             self._tick_soon(now)
@@ -188,72 +162,49 @@ class Channel:
         self._tick_soon(self._loop.time())
         return call
 
-    def wait(
-        self, path: str, payload: bytes, *, token: str | None = None
-    ) -> Coroutine[Any, Any, bytes]:
-        """`unary` for what is answered when something happens, however long that takes.
+    def begin_wait(self, call: UnaryCall, path: str, *, token: str | None) -> bool:
+        """Begin a call without a deadline, answered when something happens; `give_up` ends it.
 
-        Raises `Unavailable` if the server takes no more calls on this connection.
-        """
-        return call_waits.wait(self, path, payload, token)
-
-    def start_wait(self, path: str, payload: bytes, token: str | None) -> UnaryCall:
-        """Begin a call without a deadline whose result is a future."""
-        if not self.usable:
-            raise CallLost(self._lost or "the server is going away", left=False)
-        if not self._http.can_open_stream:
-            raise Unavailable(f"{self.address} takes no more calls on this connection at a time")
-        return self._send_wait(path, payload, token, self._loop.create_future())
-
-    def begin_wait(
-        self, path: str, payload: bytes, *, token: str | None, called: Called
-    ) -> UnaryCall | None:
-        """`wait` for who does not wait: `called` is told once, after this has returned.
-
-        None: it cannot be sent, and nothing was done.  `give_up` ends it.
+        False: it cannot be sent on this connection, and nothing was done.
         """
         if not self.usable or not self._http.can_open_stream:
-            return None
-        return self._send_wait(path, payload, token, called)
-
-    def _send_wait(
-        self, path: str, payload: bytes, token: str | None, result: asyncio.Future[bytes] | Called
-    ) -> UnaryCall:
-        now = self._loop.time()
-        head = self._head(path, None, token)
-        call = UnaryCall(head, payload, deadline=math.inf, began=now, result=result)
+            return False
+        call.began = self._loop.time()
+        call.head = self._head(path, None, token)
         stream_id = call.stream_id = self._http.next_stream_id()
         self._waits[stream_id] = call
-        self._http.send_request(stream_id, call.head, frame(payload))
+        self._http.send_request(stream_id, call.head, frame(call.payload))
         self._flush_soon()
-        self._tick_soon(now)
-        return call
+        self._tick_soon(call.began)
+        return True
 
-    def close(self) -> Coroutine[Any, Any, None]:
-        """Say goodbye and hang up; takes at most `CLOSE_S_MAX` seconds."""
-        return call_waits.close(self, CLOSE_S_MAX)
-
-    def say_goodbye(self) -> asyncio.Future[None] | None:
-        """End every call and hang up; done when the transport is gone, None if there is none."""
-        # First: what would leave with the goodbye has left, and whoever waits for it must not be told
-        # that it was not applied.
+    def close(self) -> asyncio.Future[None]:
+        """End every call and hang up; done when the transport is gone, soon in any case."""
+        # First: what would leave with the goodbye has left, and its caller must not learn that it was
+        # not applied.
         self._flush()
         self._end(StoreClosed(), "the store was closed")
         if self._transport is None:
-            return None
-        self._http.goaway()
-        self._flush()
-        self._transport.close()
-        return self._closed
+            self._note_closed()
+        elif not self._closed.done():
+            self._http.goaway()
+            self._flush()
+            self._transport.close()
+            self._loop.call_later(CLOSE_S_MAX, self._hang_up)
+        return asyncio.shield(self._closed)
 
     def abort(self, cause: str) -> None:
         """Hang up at once."""
         self._end(None, cause)
-        self.hang_up()
+        self._hang_up()
 
-    def hang_up(self) -> None:
-        if self._transport is not None:
+    def _hang_up(self) -> None:
+        if self._transport is not None and not self._closed.done():
             self._transport.abort()
+
+    def _note_closed(self) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     @property
     def ready(self) -> asyncio.Future[None]:
@@ -261,9 +212,6 @@ class Channel:
         return self._ready
 
     # -- for stream calls ---------------------------------------------------------------------
-
-    def pending(self, stream_id: int) -> int:
-        return self._http.pending(stream_id)
 
     def send_message(self, stream_id: int, payload: bytes) -> None:
         self._http.send_data(stream_id, frame(payload))
@@ -311,17 +259,11 @@ class Channel:
         return (*metadata, (b"hasleader", b"true")) if self._options.require_leader else metadata
 
     def _start(self, call: UnaryCall) -> None:
+        if call.is_over:
+            return
         if not self.usable:
             call.fail(CallLost(self._lost or "the server is going away", left=False))
         elif self._waiting or not self._has_room():
-            if len(self._waiting) >= CALLS_WAITING_MAX:
-                call.fail(
-                    Unavailable(
-                        f"{len(self._waiting):,} requests wait to be sent to {self.address} already. "
-                        "Ask for less at a time, or use more connections."
-                    )
-                )
-                return
             self._waiting.append(call)
         else:
             self._send(call)
@@ -348,7 +290,7 @@ class Channel:
         """Send what waited, as far as there is room."""
         while self._waiting and self._has_room():
             call = self._waiting.popleft()
-            if not call.result.done():
+            if not call.is_over:
                 self._send(call)
 
     def give_up(self, call: UnaryCall) -> None:
@@ -419,8 +361,7 @@ class Channel:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(None, f"the connection broke ({exc})" if exc is not None else "the server hung up")
-        if not self._closed.done():
-            self._closed.set_result(None)
+        self._note_closed()
 
     # -- told by the other side ---------------------------------------------------------------
 
@@ -462,10 +403,6 @@ class Channel:
                 if call is not None:
                     call.on_reset(code)
                     self._forget(stream_id)
-            case StreamDrained(stream_id):
-                stream = self._streams.get(stream_id)
-                if stream is not None:
-                    stream.on_drained()
             case PingAcked():
                 self._pinged_at = None
             case GoAwayReceived():
@@ -585,7 +522,7 @@ class Channel:
             for call in self._waiting:
                 if call.deadline <= now:
                     call.fail(DeadlinePassed(now - call.began, left=False))
-            self._waiting = deque(call for call in self._waiting if not call.result.done())
+            self._waiting = deque(call for call in self._waiting if not call.is_over)
         self._mind_silence(now)
         if not self.gone and (
             self._unary or self._waiting or self._streams or self._waits or self._pinged_at is not None

@@ -1,4 +1,4 @@
-"""Connecting to a server: the way to a `Channel`, and how one behaves."""
+"""Connecting to a server: TLS, the handshake, and the options of a connection."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import ssl
 from dataclasses import dataclass
 from typing import cast
 
-from quoracy.remote.call_errors import CallLost, NotReached
+from quoracy.errors import InvalidRequest
 from quoracy.remote.channel import Channel
-from quoracy.remote.urls import Address
+from quoracy.remote.errors import CallLost, NotReached
+from quoracy.remote.urls import Address, TlsOptions
 
-__all__ = ["Channel", "ChannelOptions", "connect"]
+__all__ = ["Channel", "ChannelOptions", "connect", "make_context"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +74,24 @@ async def connect(
         channel.abort("the attempt was given up")
         raise
     return channel
+
+
+def make_context(options: TlsOptions) -> ssl.SSLContext:
+    """A TLS context for gRPC: HTTP/2 is agreed on, the server's certificate and name are verified.
+
+    Raises `InvalidRequest`, which names the file that cannot be used.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.ca)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidRequest(f"TLS: {options.ca} has no certificates to trust: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["h2"])
+    if options.cert is not None:
+        try:
+            context.load_cert_chain(options.cert, options.key)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidRequest(
+                f"TLS: the certificate {options.cert} with key {options.key} cannot be used: {error}"
+            ) from error
+    return context

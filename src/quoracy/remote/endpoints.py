@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from quoracy.clock import Clock
 from quoracy.errors import StoreClosed
-from quoracy.remote.call_errors import NotReached
 from quoracy.remote.dial import Channel
+from quoracy.remote.errors import NotReached
 from quoracy.remote.urls import Address
 
 __all__ = ["PAUSE_FIRST_S", "PAUSE_MAX_S", "Dial", "Endpoints"]

@@ -11,9 +11,9 @@ import asyncio
 from collections import deque
 
 from quoracy.errors import QuoracyError, StoreClosed
-from quoracy.remote.call_errors import CallLost, DeadlinePassed
 from quoracy.remote.calls import StreamCall
 from quoracy.remote.dial import Channel
+from quoracy.remote.errors import CallLost, DeadlinePassed
 from quoracy.wire.etcd.rpc import LeaseKeepAliveRequest, LeaseKeepAliveResponse
 
 __all__ = ["LeaseKeeper"]

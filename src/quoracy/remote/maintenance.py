@@ -12,14 +12,13 @@ from pathlib import Path
 import msgspec
 
 from quoracy.errors import DataError, QuoracyError, Unavailable
-from quoracy.remote.call_errors import CallLost
 from quoracy.remote.calls import StreamCall
-from quoracy.remote.cell_health import CellHealth, ask_cell_health
 from quoracy.remote.dial import Channel
 from quoracy.remote.endpoints import Dial
-from quoracy.remote.error_mapping import error_of
-from quoracy.remote.requests import Asking, Kind
+from quoracy.remote.errors import CallLost, error_of
+from quoracy.remote.requests import Kind, Requests
 from quoracy.remote.urls import Address
+from quoracy.store.model import ClusterHealth, MemberHealth, Revision
 from quoracy.wire.etcd.maintenance import (
     Member,
     MemberAddRequest,
@@ -33,8 +32,9 @@ from quoracy.wire.etcd.maintenance import (
     StatusResponse,
 )
 from quoracy.wire.grpc import GrpcError, StatusCode
+from quoracy.wire.quoracy import CLUSTER_HEALTH, ClusterHealthRequest, ClusterHealthResponse
 
-__all__ = ["EndpointStatus", "Upkeep"]
+__all__ = ["CellHealth", "EndpointStatus", "Maintenance"]
 
 _STATUS = "/etcdserverpb.Maintenance/Status"
 _SNAPSHOT = "/etcdserverpb.Maintenance/Snapshot"
@@ -49,6 +49,13 @@ _PAGE_BYTES = 512
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
+class CellHealth(msgspec.Struct, frozen=True):
+    """How a Quoracy node sees the cluster it stands on; `engine` is empty if it could not say which."""
+
+    engine: str
+    health: ClusterHealth
+
+
 class EndpointStatus(msgspec.Struct, frozen=True):
     """One server: how it does, or why it cannot be asked.
 
@@ -61,11 +68,11 @@ class EndpointStatus(msgspec.Struct, frozen=True):
     cell: CellHealth | None = None
 
 
-class Upkeep:
+class Maintenance:
     """Questions to servers rather than to the store they serve."""
 
-    def __init__(self, asking: Asking, *, dial: Dial) -> None:
-        self._asking, self._dial = asking, dial
+    def __init__(self, requests: Requests, *, dial: Dial) -> None:
+        self._requests, self._dial = requests, dial
 
     async def status(self) -> StatusResponse:
         """How the server that is connected to is doing."""
@@ -85,7 +92,7 @@ class Upkeep:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._endpoint(address, with_cell))
-                for address in self._asking.endpoints.addresses
+                for address in self._requests.endpoints.addresses
             ]
         return [task.result() for task in tasks]
 
@@ -99,7 +106,7 @@ class Upkeep:
         return tuple(MemberListResponse.decode(answer).members)
 
     async def member_add(self, peer_urls: Sequence[str]) -> Member:
-        """Take a server into the cluster that is to be found at `peer_urls` and has not started yet.
+        """Add a server to the cluster; it will listen at `peer_urls`, and has not started yet.
 
         Raises `Unavailable` or `Rejected` while the cluster is not healthy enough for that.
         """
@@ -122,7 +129,7 @@ class Upkeep:
     ) -> int:
         """Copy the server's data into a new file; the bytes it has.
 
-        `progress` is told how many bytes have come, each time some came.
+        `progress` is called with the number of bytes received, each time some came.
         The file has its name only when it is complete and on disk.  Raises `DataError` if it exists
         already or cannot be written, or if the copy is damaged.
         """
@@ -130,8 +137,8 @@ class Upkeep:
         if await asyncio.to_thread(target.exists):
             raise DataError(f"{target} exists already. Give another name, or remove it first.")
         partial = target.with_name(target.name + ".part")
-        channel = await self._asking.any_channel("snapshot")
-        stream = channel.stream(_SNAPSHOT, token=self._asking.signing_in.token)
+        channel = await self._requests.any_channel("snapshot")
+        stream = channel.stream(_SNAPSHOT, token=self._requests.authentication.token)
         writer = _SnapshotWriter(partial)
         received = 0
         try:
@@ -155,27 +162,31 @@ class Upkeep:
 
     async def _ask(self, path: str, payload: bytes, what: str, kind: Kind = Kind.READ) -> bytes:
         try:
-            return await self._asking.ask(path, payload, kind, what)
+            return await self._requests.ask(path, payload, kind, what)
         except GrpcError as error:
             raise error_of(error, what, write=kind is not Kind.READ) from error
 
     async def _status_of(self, channel: Channel) -> StatusResponse:
-        timeout_s = self._asking.timeout_s
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        token = self._asking.signing_in.token
         try:
-            answer = await channel.unary(
-                _STATUS, StatusRequest().encode(), timeout_s=timeout_s, deadline=deadline, token=token
-            )
+            answer = await self._ask_on(channel, _STATUS, StatusRequest().encode())
         except GrpcError as error:
             raise error_of(error, "status", write=False) from error
         return StatusResponse.decode(answer)
 
     async def _cell_of(self, channel: Channel) -> CellHealth | None:
-        timeout_s = self._asking.timeout_s
+        """None: the server stands on no cluster, or is an etcd."""
+        try:
+            answer = await self._ask_on(channel, CLUSTER_HEALTH, ClusterHealthRequest().encode())
+        except GrpcError as error:
+            if error.code is StatusCode.UNIMPLEMENTED:
+                return None
+            raise error_of(error, "health of the cluster", write=False) from error
+        return _cell_health(ClusterHealthResponse.decode(answer))
+
+    async def _ask_on(self, channel: Channel, path: str, payload: bytes) -> bytes:
+        timeout_s, token = self._requests.timeout_s, self._requests.authentication.token
         deadline = asyncio.get_running_loop().time() + timeout_s
-        token = self._asking.signing_in.token
-        return await ask_cell_health(channel, timeout_s=timeout_s, deadline=deadline, token=token)
+        return await channel.unary(path, payload, timeout_s=timeout_s, deadline=deadline, token=token)
 
     async def _endpoint(self, address: Address, with_cell: bool) -> EndpointStatus:
         try:
@@ -201,10 +212,36 @@ async def _pieces(stream: StreamCall) -> AsyncIterator[SnapshotResponse]:
         yield SnapshotResponse.decode(message)
 
 
+def _cell_health(said: ClusterHealthResponse) -> CellHealth:
+    health = ClusterHealth(
+        is_serving=said.is_serving,
+        reason=said.reason,
+        stale_s=said.stale_ms / 1000,
+        revision=Revision(said.header.revision if said.header is not None else 0),
+        lag=said.lag,
+        leader=said.leader,
+        role=said.role,
+        members=tuple(
+            MemberHealth(
+                member.name,
+                member.address,
+                member.version,
+                is_leader=member.is_leader,
+                revision=member.revision,
+                size_bytes=member.size_bytes,
+                error=member.error,
+            )
+            for member in said.members
+        ),
+        warnings=tuple(said.warnings),
+    )
+    return CellHealth(said.engine, health)
+
+
 class _SnapshotWriter:
     """A file that grows off the event loop, and gets its name when it is whole.
 
-    Who gives up waiting for a thread does not stop it: the lock keeps it from a file that was closed.
+    A thread goes on when its caller is cancelled: the lock keeps it from a file that was closed.
     """
 
     def __init__(self, partial: Path) -> None:

@@ -1,15 +1,14 @@
-"""Asking one of several servers: which failures are tried again, and what is said when all is lost.
+"""Requests to one of several servers: which failures are tried again, and what the caller learns.
 
 * A read is asked again, elsewhere or here, until its time is over.
-* A write that provably never left (no connection, a refused stream) is sent again likewise.
+* A write that provably did not leave (no connection, a refused stream) is sent again likewise.
 * A write that may have left is never sent again.  If its answer is lost it is `Indeterminate`.
-* A token the server no longer takes is renewed; the request was not looked at and is sent again.
+* A token that the server no longer takes is renewed; the request was not looked at and is sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 from collections.abc import Awaitable, Callable
@@ -17,21 +16,27 @@ from enum import Enum
 from typing import TypeAlias, TypeVar
 
 from quoracy.errors import QuoracyError, StoreClosed, Unavailable
-from quoracy.remote.authentication import SigningIn
-from quoracy.remote.call_errors import AnswerUnreadable, CallLost, NotReached
-from quoracy.remote.dial import Channel
+from quoracy.remote.authentication import Authentication
+from quoracy.remote.channel import Channel
 from quoracy.remote.endpoints import Endpoints
-from quoracy.remote.error_details import describe
-from quoracy.remote.error_mapping import Reason, error_of, indeterminate, may_try_again, reason_of
-from quoracy.store.model import Op
+from quoracy.remote.errors import (
+    AnswerUnreadable,
+    CallLost,
+    NotReached,
+    Reason,
+    describe,
+    error_of,
+    indeterminate,
+    may_try_again,
+    reason_of,
+)
+from quoracy.store.model import Op, WaitFirst
 from quoracy.wire.grpc import GrpcError
 
-__all__ = ["Asking", "Attempts", "Kind", "What"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Attempts", "Kind", "Requests", "What"]
 
 # Which request it was; put into words only when it failed.
-What: TypeAlias = Op | str
+What: TypeAlias = Op | WaitFirst | str
 
 _T = TypeVar("_T")
 
@@ -48,13 +53,18 @@ class Kind(Enum):
     RENEWAL = "renewal"  # ask again: twice is as good as once; but at the end it may have happened
 
 
-class Asking:
+class Requests:
     """Unary requests to the servers of one store."""
 
     def __init__(
-        self, endpoints: Endpoints, signing_in: SigningIn, *, timeout_s: float, rng: random.Random
+        self,
+        endpoints: Endpoints,
+        authentication: Authentication,
+        *,
+        timeout_s: float,
+        rng: random.Random,
     ) -> None:
-        self.endpoints, self.signing_in, self.timeout_s = endpoints, signing_in, timeout_s
+        self.endpoints, self.authentication, self.timeout_s = endpoints, authentication, timeout_s
         self._loop = asyncio.get_running_loop()
         self._rng = rng
         self.closed = False
@@ -62,54 +72,71 @@ class Asking:
     async def ask(
         self, path: str, payload: bytes, kind: Kind, what: What, *, timeout_s: float | None = None
     ) -> bytes:
-        """The answer to one unary request; see `ask_by`."""
+        """The answer to one unary request; raises as `attempt` does."""
         timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        return await self.ask_again(path, payload, self.attempts(kind, what, timeout_s), timeout_s)
+
+    async def ask_again(self, path: str, payload: bytes, attempts: Attempts, timeout_s: float) -> bytes:
+        """The answer to a unary request that may have been sent before."""
 
         def once(channel: Channel, token: str | None, deadline: float) -> Awaitable[bytes]:
             return channel.unary(path, payload, timeout_s=timeout_s, deadline=deadline, token=token)
 
-        return await self.ask_by(once, kind, what, timeout_s=timeout_s)
+        return await self.attempt(once, attempts)
 
-    async def ask_by(
+    def attempts(self, kind: Kind, what: What, timeout_s: float | None = None) -> Attempts:
+        """The attempts at a request that begins now."""
+        timeout_s = self.timeout_s if timeout_s is None else timeout_s
+        return Attempts(kind, what, self._loop.time() + timeout_s)
+
+    async def attempt(
         self,
         once: Callable[[Channel, str | None, float], Awaitable[_T]],
-        kind: Kind,
-        what: What,
-        *,
-        timeout_s: float | None = None,
+        attempts: Attempts,
     ) -> _T:
         """What `once` gives, called with a connection, a token and a deadline as often as allowed.
 
         Raises `GrpcError` for what the server refused, since the caller can say more about it, and the
         error itself for everything else.
         """
-        deadline = self._loop.time() + (self.timeout_s if timeout_s is None else timeout_s)
-        attempt = Attempts(kind, what)
+        if attempts.last is not None:
+            await self._pause(attempts)
         while True:
-            channel = self.channel_now or await self.ready_channel(deadline, attempt)
-            token = self.signing_in.token
+            channel = self.channel_now or await self.ready_channel(attempts)
+            token = self.authentication.token
+            attempts.is_sent = True
             try:
-                return await once(channel, token, deadline)
-            except GrpcError as error:
-                if not self._may_go_on(channel, token, error, attempt):
-                    raise
-                attempt.last = error
-            except CallLost as error:
-                attempt.note_loss(error)
-            await self._pause(deadline, attempt)
+                return await once(channel, token, attempts.deadline)
+            except (GrpcError, CallLost) as error:
+                attempts.is_sent = False
+                self.note_failure(error, attempts, channel, token)
+            await self._pause(attempts)
+
+    def note_failure(
+        self, error: BaseException | None, attempts: Attempts, channel: Channel, token: str | None
+    ) -> None:
+        """Note how an attempt failed.  Raises what the caller gets if it must not be made again."""
+        if isinstance(error, GrpcError):
+            if not self._may_go_on(channel, token, error, attempts):
+                raise error
+            attempts.last = error
+        elif isinstance(error, CallLost):
+            attempts.note_loss(error)
+        elif error is not None:
+            raise error
 
     @property
     def channel_now(self) -> Channel | None:
-        """The connection, if there is one and everything to call on it."""
-        return self.endpoints.current if self.signing_in.ready and not self.closed else None
+        """The connection, if there is one and a call can be made on it at once."""
+        return self.endpoints.current if self.authentication.ready and not self.closed else None
 
     async def any_channel(self, what: What) -> Channel:
         """A connection for a call of the caller's own, with a token where one is needed."""
-        deadline = self._loop.time() + self.timeout_s
-        return await self.ready_channel(deadline, Attempts(Kind.READ, what))
+        return await self.ready_channel(self.attempts(Kind.READ, what))
 
-    async def ready_channel(self, deadline: float, attempt: Attempts) -> Channel:
-        """A connection, and a token if one is needed.  Raises what the caller is told."""
+    async def ready_channel(self, attempts: Attempts) -> Channel:
+        """A connection, and a token if one is needed.  Raises what the caller gets."""
+        deadline = attempts.deadline
         while True:
             if self.closed:
                 raise StoreClosed
@@ -119,56 +146,61 @@ class Asking:
                     left_s = max(deadline - self._loop.time(), 0.0)
                     within_s = None if left_s == math.inf else left_s
                     channel = await self.endpoints.channel(within_s=within_s)
-                if not self.signing_in.ready:
-                    await self.signing_in.sign_in(channel)
+                if not self.authentication.ready:
+                    await self.authentication.sign_in(channel)
                 return channel
             except NotReached as error:
-                attempt.last = error
+                attempts.last = error
                 # Before anything ever worked, waiting would only hide a wrong address.
                 if not self.endpoints.ever_connected or self._loop.time() >= deadline:
-                    raise attempt.failure() from error
+                    raise attempts.failure() from error
             except CallLost as error:  # while signing in: nothing of the request has left
-                attempt.last = error
+                attempts.last = error
                 if self._loop.time() >= deadline:
-                    raise attempt.failure() from error
+                    raise attempts.failure() from error
 
     async def close(self) -> None:
         self.closed = True
-        await self.signing_in.close()
+        await self.authentication.close()
         await self.endpoints.close()
 
     def _may_go_on(
-        self, channel: Channel, token: str | None, error: GrpcError, attempt: Attempts
+        self, channel: Channel, token: str | None, error: GrpcError, attempts: Attempts
     ) -> bool:
         reason = reason_of(error)
-        if reason is Reason.TOKEN_STALE and attempt.sign_ins < _SIGN_INS_MAX:
-            attempt.sign_ins += 1
-            return self.signing_in.refused(token)
-        if reason is Reason.NOT_NOW or (attempt.kind is not Kind.WRITE and may_try_again(error)):
+        if reason is Reason.TOKEN_STALE and attempts.sign_ins < _SIGN_INS_MAX:
+            attempts.sign_ins += 1
+            return self.authentication.refused(token)
+        if reason is Reason.NOT_NOW or (attempts.kind is not Kind.WRITE and may_try_again(error)):
             self.endpoints.prefer_another(channel)
             return True
         return False
 
-    async def _pause(self, deadline: float, attempt: Attempts) -> None:
+    async def _pause(self, attempts: Attempts) -> None:
         """Before the next attempt: none after a lost connection, which has pauses of its own."""
-        attempt.count += 1
-        now = self._loop.time()
+        attempts.count += 1
+        now, deadline = self._loop.time(), attempts.deadline
         if now >= deadline:
-            raise attempt.failure()
-        if isinstance(attempt.last, GrpcError) and reason_of(attempt.last) is not Reason.TOKEN_STALE:
-            pause_s = min(_AGAIN_FIRST_S * 2 ** min(attempt.count, 10), _AGAIN_MAX_S)
+            raise attempts.failure()
+        if isinstance(attempts.last, GrpcError) and reason_of(attempts.last) is not Reason.TOKEN_STALE:
+            pause_s = min(_AGAIN_FIRST_S * 2 ** min(attempts.count, 10), _AGAIN_MAX_S)
             await asyncio.sleep(min(pause_s * self._rng.uniform(0.5, 1.0), deadline - now))
 
 
 class Attempts:
-    """What happened to one request so far."""
+    """What happened to one request so far.
 
-    __slots__ = ("count", "kind", "last", "left", "sign_ins", "what")
+    deadline: when it is given up, by the loop's clock.
+    left: whether an attempt may have reached a server, and its answer was lost.
+    is_sent: whether an attempt may be on its way.
+    """
 
-    def __init__(self, kind: Kind, what: What) -> None:
-        self.kind, self.what = kind, what
+    __slots__ = ("count", "deadline", "is_sent", "kind", "last", "left", "sign_ins", "what")
+
+    def __init__(self, kind: Kind, what: What, deadline: float) -> None:
+        self.kind, self.what, self.deadline = kind, what, deadline
         self.count = self.sign_ins = 0
-        self.left = False
+        self.left = self.is_sent = False
         self.last: QuoracyError | None = None
 
     def note_loss(self, error: CallLost) -> None:
@@ -179,6 +211,7 @@ class Attempts:
             raise self.failure() from error
 
     def failure(self) -> QuoracyError:
+        """What the caller gets if no other attempt is made."""
         last = self.last
         if self.left and self.kind is not Kind.READ:
             return indeterminate(describe(self.what), str(last))

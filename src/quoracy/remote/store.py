@@ -14,12 +14,13 @@ nothing away).
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import math
 import random
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Unpack
 
 from quoracy.clock import Clock, SystemClock
@@ -27,44 +28,48 @@ from quoracy.errors import (
     Compacted,
     InvalidRequest,
     LeaseNotFound,
+    ProtocolError,
     QuoracyError,
     Rejected,
+    Unavailable,
     Unsupported,
 )
-from quoracy.remote.authentication import SigningIn
-from quoracy.remote.dial import Channel, ChannelOptions, connect
+from quoracy.remote.authentication import Authentication
+from quoracy.remote.calls import AwaitedCall
+from quoracy.remote.dial import Channel, ChannelOptions, connect, make_context
 from quoracy.remote.endpoints import Endpoints
-from quoracy.remote.error_explanation import Explaining
-from quoracy.remote.error_mapping import Reason, error_of, reason_of
-from quoracy.remote.fast_messages import read_put, read_range, read_txn
+from quoracy.remote.errors import Reason, describe, error_of, indeterminate, reason_of
 from quoracy.remote.lease_keeper import LeaseKeeper
-from quoracy.remote.maintenance import Upkeep
-from quoracy.remote.queue_waits import QueueWaits
-from quoracy.remote.requests import Asking, Kind
-from quoracy.remote.submission import Beginning
-from quoracy.remote.tls import make_context
+from quoracy.remote.maintenance import Maintenance
+from quoracy.remote.refusals import Refusals
+from quoracy.remote.requests import Attempts, Kind, Requests
+from quoracy.remote.submission import (
+    PATH_RANGE,
+    Result,
+    Sent,
+    Submission,
+    is_read,
+    result_of,
+    unreadable,
+)
 from quoracy.remote.translate import (
-    delete_request,
-    delete_result,
     grant_result,
     lease_status,
-    put_payload,
     range_request,
     revision_of,
     ttl_seconds,
-    txn_payload,
 )
 from quoracy.remote.urls import Address, Target
 from quoracy.remote.watch import RemoteWatch
 from quoracy.remote.watch_hub import WatchHub
-from quoracy.store.api import PutOptions, RangeOptions, WatchOptions
+from quoracy.store.api import WatchOptions
+from quoracy.store.completion import Completion
 from quoracy.store.contention import wait_by_watching
+from quoracy.store.coroutines import CoroutineStore
 from quoracy.store.digest import Digest
-from quoracy.store.legacy import LegacyStore
 from quoracy.store.model import (
     Alarm,
     Delete,
-    DeleteResult,
     KeyRange,
     Keys,
     LeaseGrant,
@@ -72,26 +77,14 @@ from quoracy.store.model import (
     LeaseStatus,
     Op,
     Put,
-    PutResult,
     Range,
-    RangeResult,
     Revision,
     StateHash,
     StoreStatus,
     Txn,
-    TxnResult,
+    WaitFirst,
 )
-from quoracy.store.rules import (
-    Limits,
-    check_delete,
-    check_keys,
-    check_lease_id,
-    check_lease_ttl,
-    check_put,
-    check_range,
-    check_txn,
-    writes,
-)
+from quoracy.store.rules import Limits, check_keys, check_lease_id, check_lease_ttl, check_op
 from quoracy.wire.etcd import rpc
 from quoracy.wire.grpc import GrpcError, StatusCode
 from quoracy.wire.quoracy import RevisionAtRequest, RevisionAtResponse
@@ -100,10 +93,6 @@ __all__ = ["NO_LIMITS", "TIMEOUT_S", "RemoteStore", "alarms_of", "open_remote"]
 
 TIMEOUT_S = 5.0
 
-_RANGE = "/etcdserverpb.KV/Range"
-_PUT = "/etcdserverpb.KV/Put"
-_DELETE = "/etcdserverpb.KV/DeleteRange"
-_TXN = "/etcdserverpb.KV/Txn"
 _COMPACT = "/etcdserverpb.KV/Compact"
 _GRANT = "/etcdserverpb.Lease/LeaseGrant"
 _REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
@@ -149,7 +138,7 @@ async def open_remote(
         await store.close()
 
 
-class RemoteStore(LegacyStore):
+class RemoteStore(CoroutineStore):
     """A `Store` on servers.  Made by `open_remote`; lives on the loop it was made on."""
 
     def __init__(
@@ -164,35 +153,39 @@ class RemoteStore(LegacyStore):
     ) -> None:
         self.target = target
         self._limits = limits
-        tls = None if target.tls is None else make_context(target.tls)
-        self._dialling = _Dialling(target, tls, options)
-        endpoints = Endpoints(target.addresses, dial=self._dialling.dial, rng=rng, clock=clock)
-        signing_in = SigningIn(target.user, target.password, timeout_s=timeout_s)
-        self._asking = Asking(endpoints, signing_in, timeout_s=timeout_s, rng=rng)
-        beginning = Beginning(self._asking)
-        self.begin, self.prepared = beginning.begin, beginning.prepared
-        self.delete_maker = beginning.delete_maker
-        queue_waits = QueueWaits(self._asking)
-        self._queue_waits, self.begin_wait = queue_waits, queue_waits.begin_wait
-        # How a server is doing it can tell without a leader, too.
-        asked_alone = dataclasses.replace(options, require_leader=False)
-        self._upkeep = Upkeep(self._asking, dial=_Dialling(target, tls, asked_alone).dial)
-        self._explaining = Explaining(self._asking, self._upkeep)
+        self._loop = asyncio.get_running_loop()
+        dial = partial(
+            connect,
+            tls=None if target.tls is None else make_context(target.tls),
+            server_name=None if target.tls is None else target.tls.server_name,
+            timeout_s=options.connect_s,
+        )
+        endpoints = Endpoints(
+            target.addresses, dial=partial(dial, options=options), rng=rng, clock=clock
+        )
+        authentication = Authentication(target.user, target.password, timeout_s=timeout_s)
+        self._requests = Requests(endpoints, authentication, timeout_s=timeout_s, rng=rng)
+        self._submission = Submission(self._requests, self._unanswered)
+        self._finishing: set[asyncio.Task[Result]] = set()
+        # A server can say how it is doing without a leader, too.
+        without_leader = dataclasses.replace(options, require_leader=False)
+        self._maintenance = Maintenance(self._requests, dial=partial(dial, options=without_leader))
+        self._refusals = Refusals(self._requests, self._maintenance)
         self._keeper = LeaseKeeper()
         self._watches = WatchHub(
-            self._asking,
+            self._requests,
             newest_revision=self._newest_revision,
-            server_version=self._upkeep.server_version,
+            server_version=self._maintenance.server_version,
             buffer_events_max=limits.watch_buffer_events_max,
             buffer_bytes_max=limits.watch_buffer_bytes_max,
             rng=rng,
         )
-        self.member_list = self._upkeep.member_list
-        self.member_add = self._upkeep.member_add
-        self.member_remove = self._upkeep.member_remove
-        self.endpoint_status = self._upkeep.endpoint_status
-        self.server_status = self._upkeep.status
-        self.snapshot = self._upkeep.snapshot
+        self.member_list = self._maintenance.member_list
+        self.member_add = self._maintenance.member_add
+        self.member_remove = self._maintenance.member_remove
+        self.endpoint_status = self._maintenance.endpoint_status
+        self.server_status = self._maintenance.status
+        self.snapshot = self._maintenance.snapshot
 
     async def close(self) -> None:
         """End every watch and every request with `StoreClosed`, and hang up.
@@ -201,51 +194,119 @@ class RemoteStore(LegacyStore):
         """
         await self._watches.close()
         await self._keeper.close()
-        await self._asking.close()
+        await self._requests.close()
+        if self._finishing:  # which all end now: there is nobody left to ask
+            await asyncio.wait(self._finishing)
 
     # -- keys ---------------------------------------------------------------------------------
 
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        op = Range(keys, **options)
-        check_range(op, self._limits)
-        answer = await self._ask(_RANGE, range_request(op).encode(), Kind.READ, op)
-        return read_range(answer)
+    def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
+        self._begin(op, completion)
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        op = Put(key, value, **options)
-        check_put(op, self._limits)
-        answer = await self._ask(_PUT, put_payload(op), Kind.WRITE, op)
-        return read_put(answer)
+    def read(self, op: Range | WaitFirst, completion: Completion, /) -> None:
+        self._begin(op, completion)
 
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        op = Delete(keys, prev_kv)
-        check_delete(op, self._limits)
-        answer = await self._ask(_DELETE, delete_request(op).encode(), Kind.WRITE, op)
-        return delete_result(rpc.DeleteRangeResponse.decode(answer))
-
-    async def txn(self, txn: Txn) -> TxnResult:
-        check_txn(txn, self._limits)
-        kind = Kind.WRITE if writes(txn.then) or writes(txn.otherwise) else Kind.READ
-        answer = await self._ask(_TXN, txn_payload(txn), kind, txn)
-        return read_txn(answer)
-
-    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
+    def _begin(self, op: Op | WaitFirst, completion: Completion) -> None:
         try:
-            return await self._queue_waits.wait_first(name, key, token)
+            if not isinstance(op, WaitFirst):
+                check_op(op, self._limits)
+            self._submission.begin(op, completion)
+        except Rejected as error:  # it breaks a rule, or cannot be put into a request
+            self._loop.call_soon(completion.done, None, error)
+
+    def _unanswered(self, sent: Sent, error: BaseException | None) -> None:
+        """Finish what could not be sent or was not answered well, in a task; see `Submission`."""
+        op, requests = sent.op, self._requests
+        kind = Kind.READ if is_read(op) else Kind.WRITE
+        attempts = requests.attempts(kind, op, math.inf if isinstance(op, WaitFirst) else None)
+        refusal: GrpcError | None = None
+        if sent.channel is not None and error is not None:
+            attempts.deadline = sent.deadline
+            try:
+                requests.note_failure(error, attempts, sent.channel, sent.token)
+            except GrpcError as refused:
+                refusal = refused
+            except QuoracyError as final:
+                sent.finish(None, final)
+                return
+        finish = self._finish_wait if isinstance(op, WaitFirst) else self._finish
+        task = self._loop.create_task(finish(sent, attempts, refusal), name="quoracy-finish")
+        self._finishing.add(task)
+
+        def abandon() -> None:
+            if kind is Kind.READ or not attempts.is_sent:
+                task.cancel()
+
+        def finished(task: asyncio.Task[Result]) -> None:
+            self._finishing.discard(task)
+            if not task.cancelled():
+                failure = task.exception()
+                sent.finish(None if failure is not None else task.result(), failure)
+            elif attempts.is_sent and kind is Kind.WRITE:
+                sent.finish(
+                    None, indeterminate(describe(op), "it was given up while it was on its way")
+                )
+            else:
+                sent.finish(None, Unavailable(f"{describe(op)}: the caller gave it up."))
+
+        sent.completion.on_abandon = abandon
+        task.add_done_callback(finished)
+
+    async def _finish(self, sent: Sent, attempts: Attempts, refusal: GrpcError | None) -> Result:
+        """Ask again as long as that is allowed, and find out what a refusal leaves out."""
+        op = sent.op
+        assert not isinstance(op, WaitFirst)
+        if refusal is None:
+            try:
+                answer = await self._requests.ask_again(
+                    sent.path, sent.payload, attempts, self._requests.timeout_s
+                )
+            except GrpcError as error:
+                refusal = error
+            else:
+                try:
+                    return result_of(op, answer)
+                except ProtocolError as broken:
+                    raise unreadable(op, broken) from broken
+        raise await self._refusals.op_error(
+            refusal, op, size=len(sent.payload), write=attempts.kind is not Kind.READ
+        ) from refusal
+
+    async def _finish_wait(self, sent: Sent, attempts: Attempts, refusal: GrpcError | None) -> Result:
+        """Wait again after a loss; watch where the server does not know the wait, or has no room."""
+        op = sent.op
+        assert isinstance(op, WaitFirst)
+
+        async def once(channel: Channel, token: str | None, deadline: float) -> bytes:
+            del deadline  # there is none
+            call = AwaitedCall(channel, sent.payload)
+            if not self._submission.begin_wait(call, channel, token):
+                raise Unsupported("a watch does as well")
+            return await call.future
+
+        try:
+            if refusal is not None:
+                raise refusal
+            return result_of(op, await self._requests.attempt(once, attempts))
+        except GrpcError as error:
+            if error.code is not StatusCode.UNIMPLEMENTED:
+                raise error_of(error, describe(op), write=False) from error
+            self._submission.knows_queues = False
         except Unsupported:
-            return await wait_by_watching(self, name, key, token)
+            pass
+        return await wait_by_watching(self, op.name, op.key, op.token)
 
     async def compact(self, at: int) -> None:
         if at < 1:
             raise InvalidRequest(f"at is {at}; revisions start at 1.")
         request = rpc.CompactionRequest(revision=at)
         try:
-            await self._asking.ask(_COMPACT, request.encode(), Kind.WRITE, f"compaction to {at}")
+            await self._requests.ask(_COMPACT, request.encode(), Kind.WRITE, f"compaction to {at}")
         except GrpcError as error:
-            raise await self._explaining.revision_error(
+            raise await self._refusals.revision_error(
                 error, [at], f"compaction to {at}", write=True, at_least=at
             ) from error
-        self._explaining.note_compaction(at)
+        self._refusals.note_compaction(at)
 
     # -- leases -------------------------------------------------------------------------------
 
@@ -269,10 +330,11 @@ class RemoteStore(LegacyStore):
         async def once(channel: Channel, token: str | None, deadline: float) -> int:
             return await self._keeper.keep(lease, channel, token, deadline)
 
+        attempts = self._requests.attempts(Kind.RENEWAL, what, timeout_s)
         try:
-            ttl = await self._asking.ask_by(once, Kind.RENEWAL, what, timeout_s=timeout_s)
+            ttl = await self._requests.attempt(once, attempts)
         except GrpcError as error:
-            raise await self._explaining.lease_error(error, lease, what, write=True) from error
+            raise await self._refusals.lease_error(error, lease, what, write=True) from error
         if ttl <= 0:
             raise LeaseNotFound(lease)
         return grant_result(lease, ttl)
@@ -322,16 +384,16 @@ class RemoteStore(LegacyStore):
             rest = KeyRange.from_key(page.kvs[-1].key + b"\0")
             page = await self.range(rest, at=revision, limit=_HASH_PAGE_KEYS)
             digest.update(page.kvs)
-        compact_revision = await self._explaining.compact_revision()
+        compact_revision = await self._refusals.compact_revision()
         return StateHash(revision, compact_revision, digest.hexdigest())
 
     async def status(self) -> StoreStatus:
         contents = await self.range(KeyRange.everything(), count_only=True)
-        server = await self._upkeep.status()
+        server = await self._maintenance.status()
         return StoreStatus(
             engine=f"etcd {server.version}",
             revision=contents.revision,
-            compact_revision=await self._explaining.compact_revision(),
+            compact_revision=await self._refusals.compact_revision(),
             keys_count=contents.count,
             leases_count=len(await self.leases()),
             watchers_count=self._watches.watches_count,
@@ -341,14 +403,14 @@ class RemoteStore(LegacyStore):
         )
 
     async def revision_at(self, age_s: float) -> Revision:
-        """See `store.api.KnowsTimes`.  Raises `Unsupported` on an etcd, which keeps no times."""
+        """See `Store.revision_at`.  Raises `Unsupported` on an etcd, which keeps no times."""
         if not age_s >= 0:
             raise InvalidRequest(f"age_s is {age_s}. Give how many seconds ago, 0 or more.")
         age_ms = math.ceil(min(age_s * 1000, _AGE_MS_MAX))
         what = f"revision of {age_s:,.0f} s ago"
         request = RevisionAtRequest(age_ms=age_ms)
         try:
-            answer = await self._asking.ask(_REVISION_AT, request.encode(), Kind.READ, what)
+            answer = await self._requests.ask(_REVISION_AT, request.encode(), Kind.READ, what)
         except GrpcError as error:
             raise await self._times_error(error, what) from error
         return Revision(RevisionAtResponse.decode(answer).revision)
@@ -356,7 +418,7 @@ class RemoteStore(LegacyStore):
     async def _times_error(self, error: GrpcError, what: str) -> QuoracyError:
         if reason_of(error) is Reason.COMPACTED:
             # Which revision it was is not told, only that it is older than what is kept.
-            oldest = await self._explaining.compact_revision()
+            oldest = await self._refusals.compact_revision()
             return Compacted(wanted=oldest - 1, oldest=oldest)
         if error.code is not StatusCode.UNIMPLEMENTED:
             return error_of(error, what, write=False)
@@ -369,21 +431,13 @@ class RemoteStore(LegacyStore):
 
     # -- asking -------------------------------------------------------------------------------
 
-    async def _ask(self, path: str, payload: bytes, kind: Kind, op: Op) -> bytes:
-        try:
-            return await self._asking.ask(path, payload, kind, op)
-        except GrpcError as error:
-            raise await self._explaining.op_error(
-                error, op, size=len(payload), write=kind is not Kind.READ
-            ) from error
-
     async def _ask_of_lease(
         self, path: str, payload: bytes, kind: Kind, lease: int, what: str
     ) -> bytes:
         try:
-            return await self._asking.ask(path, payload, kind, what)
+            return await self._requests.ask(path, payload, kind, what)
         except GrpcError as error:
-            raise await self._explaining.lease_error(
+            raise await self._refusals.lease_error(
                 error, lease, what, write=kind is not Kind.READ
             ) from error
 
@@ -396,33 +450,33 @@ class RemoteStore(LegacyStore):
         op = Range(key, count_only=True, at=at)
         payload = range_request(op).encode()
         try:
-            answer = await self._asking.ask(_RANGE, payload, Kind.READ, op, timeout_s=timeout_s)
+            answer = await self._requests.ask(PATH_RANGE, payload, Kind.READ, op, timeout_s=timeout_s)
         except GrpcError as error:
-            raise await self._explaining.op_error(error, op, size=len(payload), write=False) from error
+            raise await self._refusals.op_error(error, op, size=len(payload), write=False) from error
         return revision_of(rpc.RangeResponse.decode(answer).header)
 
     @property
     def current_address(self) -> Address | None:
         """The server that is connected to."""
-        channel = self._asking.endpoints.current
+        channel = self._requests.endpoints.current
         return None if channel is None else channel.address
 
     def prefer(self, address: Address) -> None:
         """Speak to this server from now on, if it is one of ours; calls that run go on."""
-        self._asking.endpoints.prefer(address)
+        self._requests.endpoints.prefer(address)
 
     def hang_up(self, cause: str) -> None:
         """Give the connection up: reads and watches go on at the next server, writes on it are lost."""
-        channel = self._asking.endpoints.current
+        channel = self._requests.endpoints.current
         if channel is not None:
             channel.abort(cause)
 
     def look_elsewhere(self) -> None:
         """The server that is connected to does not do what it should: speak to another, if any can."""
-        self._asking.endpoints.try_others()
+        self._requests.endpoints.try_others()
 
     async def compact_revision(self) -> int:
-        return await self._explaining.compact_revision()
+        return await self._refusals.compact_revision()
 
     async def _newest_revision(self, keys: Keys) -> Revision:
         """By way of a read; of these keys, since who may watch them may read them."""
@@ -430,23 +484,6 @@ class RemoteStore(LegacyStore):
 
     def __repr__(self) -> str:
         return f"<RemoteStore {self.target}>"
-
-
-class _Dialling:
-    """How a server of the target is connected to."""
-
-    def __init__(self, target: Target, tls: ssl.SSLContext | None, options: ChannelOptions) -> None:
-        self._tls, self._options = tls, options
-        self._server_name = target.tls.server_name if target.tls is not None else None
-
-    async def dial(self, address: Address) -> Channel:
-        return await connect(
-            address,
-            tls=self._tls,
-            server_name=self._server_name,
-            timeout_s=self._options.connect_s,
-            options=self._options,
-        )
 
 
 def alarms_of(said: object) -> frozenset[Alarm]:

@@ -1,25 +1,24 @@
-"""One watch, as its consumer sees it: batches by revision, however a server cuts what it sends.
+"""One watch, as its consumer sees it: a batch for each revision, however a server cuts what it sends.
 
 Invariants
     * `received` is the revision up to which everything is in the buffer or delivered.  A watch that is
       made anew, after a lost connection or a pause, goes on right behind it: no gap, nothing twice.
     * A batch is a whole revision.  Servers put several into one message, or one into several fragments.
-    * Who follows has no buffer: every revision is handed over in the turn in which it comes.
-    * The buffer is bounded.  When it is full the watch is given up at the server, so that nobody else
-      waits for this consumer, and made anew from history when the consumer has caught up.
+    * The buffer is bounded.  When it is full the watch is cancelled at the server, so that no
+      other watch waits for this consumer, and made anew from history when the consumer has caught up.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from quoracy.errors import InvalidRequest, StoreClosed
 from quoracy.remote.translate import by_revision, watch_request
-from quoracy.store.legacy import LegacyWatch
+from quoracy.store.coroutines import PolledWatch
 from quoracy.store.model import Event, EventKind, KeyRange, Keys, Revision, WatchBatch
 from quoracy.store.rules import as_range
 from quoracy.wire.etcd import rpc
@@ -33,7 +32,7 @@ __all__ = ["RemoteWatch"]
 _EVENT_BYTES = 200
 
 
-class RemoteWatch(LegacyWatch):
+class RemoteWatch(PolledWatch):
     """A `Watch` over the network."""
 
     def __init__(
@@ -47,6 +46,7 @@ class RemoteWatch(LegacyWatch):
         prev_kv: bool = False,
         progress_s: float | None = None,
     ) -> None:
+        super().__init__()
         self._hub = hub
         self._keys, self._range = keys, as_range(keys)
         self._asked_after = after
@@ -54,15 +54,12 @@ class RemoteWatch(LegacyWatch):
         self._progress_s = progress_s
         self._progress_timer: asyncio.TimerHandle | None = None
         self._after = self._revision = self.received = 0
-        self._buffer: deque[WatchBatch] = deque()
+        self._buffer: deque[tuple[WatchBatch, int]] = deque()
         self._buffered_events = self._buffered_bytes = 0
         self._open: tuple[int, list[Event]] | None = None  # a revision of which more may come
-        self._proof: tuple[int, int] | None = (
-            None  # once the first is received, all up to the second is
-        )
-        self._told: Callable[[int, Sequence[Event]], None] | None = None
+        # Once everything up to the first is received, everything up to the second is.
+        self._proof: tuple[int, int] | None = None
         self._error: Exception | None = None
-        self._news = asyncio.Event()
         self._entered: asyncio.Future[None] | None = None
         # Of the hub: the number the server gave it, which of its creations counts, whether it rests.
         self.id: int | None = None
@@ -111,39 +108,23 @@ class RemoteWatch(LegacyWatch):
         self._hub.leave(self)
         if self._error is None:
             self._error = StoreClosed() if self._hub.closed else InvalidRequest("the watch was left.")
-            self._news.set()
+            self._wake()
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> WatchBatch:
-        while not self._buffer:
+    def poll(self) -> WatchBatch | None:
+        if not self._buffer:
             if self._error is not None:
                 raise self._error
-            self._news.clear()
-            await self._news.wait()
-        batch = self._buffer.popleft()
+            if self._entered is None:
+                raise InvalidRequest("the watch is not open. Use it inside `async with`.")
+            return None
+        batch, size = self._buffer.popleft()
         self._buffered_events -= len(batch.events)
-        self._buffered_bytes -= _size_of(batch.events)
+        self._buffered_bytes -= size
         self._revision = batch.revision
         if self.resting and self._error is None and self._has_caught_up():
             self._hub.go_on(self)
         self._expect_batch()
         return batch
-
-    async def follow(self, told: Callable[[int, Sequence[Event]], None]) -> None:
-        """Instead of iterating: call `told` with each revision and its events, as they come.
-
-        Raises what the watch ended with, among it what `told` raised.
-        """
-        while self._buffer:  # since it was entered
-            batch = await self.__anext__()
-            told(batch.revision, batch.events)
-        self._told = told
-        while self._error is None:
-            self._news.clear()
-            await self._news.wait()
-        raise self._error
 
     # -- for the hub --------------------------------------------------------------------------
 
@@ -181,14 +162,11 @@ class RemoteWatch(LegacyWatch):
     def on_progress(self, revision: int) -> None:
         """The server says that everything up to `revision` was sent."""
         if revision < self._after:
-            return  # it starts in the future, and is told nothing earlier
+            return  # it starts in the future, and gets nothing earlier
         self.received = max(self.received, revision)
         if self.wants_progress:
             self.wants_progress = False
-            if self._told is None:
-                self._put(WatchBatch(Revision(self.received)))
-            else:
-                self._tell(self.received, ())
+            self._put(WatchBatch(Revision(self.received)))
         elif not self._buffer:
             self._revision = self.received
 
@@ -205,13 +183,13 @@ class RemoteWatch(LegacyWatch):
         return wanted and self._range.contains(event.kv.key)
 
     def fail(self, error: Exception) -> None:
-        """End it: what is in the buffer can still be read, then comes the error."""
+        """End it: what is in the buffer is still delivered, then comes the error."""
         if self._error is None:
             self._error = error
-            self._news.set()
+            self._wake()
         if self._entered is not None and not self._entered.done():
             self._entered.set_exception(error)
-            self._entered.exception()  # who entered may have given up
+            self._entered.exception()  # the caller that entered may have given up
 
     @property
     def is_entering(self) -> bool:
@@ -230,32 +208,21 @@ class RemoteWatch(LegacyWatch):
         if revision <= self.received:
             return
         self.received = revision
-        if self._told is None:
-            self._put(WatchBatch(Revision(revision), tuple(events)))
-        else:
-            self._tell(revision, events)
+        self._put(WatchBatch(Revision(revision), tuple(events)))
         if self._proof is not None and revision >= self._proof[0]:
             self.on_proof(self._proof[1], owed=self._proof[0])
 
     def _put(self, batch: WatchBatch) -> None:
-        self._buffer.append(batch)
+        size = _size_of(batch.events)
+        self._buffer.append((batch, size))
         self._buffered_events += len(batch.events)
-        self._buffered_bytes += _size_of(batch.events)
-        self._news.set()
+        self._buffered_bytes += size
+        self._wake()
         if not self.resting and (
             self._buffered_events >= self._hub.buffer_events_max
             or self._buffered_bytes >= self._hub.buffer_bytes_max
         ):
             self._hub.rest(self)
-
-    def _tell(self, revision: int, events: Sequence[Event]) -> None:
-        assert self._told is not None
-        self._revision = revision
-        try:
-            self._told(revision, events)
-        except Exception as error:  # noqa: BLE001 (of the watch's consumer, who hears of it in `follow`)
-            self._hub.leave(self)
-            self.fail(error)
 
     def _has_caught_up(self) -> bool:
         return (

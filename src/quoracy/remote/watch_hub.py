@@ -6,7 +6,7 @@ Invariants
       end, or a server that says no (compacted, not permitted).
     * The stream is always read: a watch whose consumer lags rests, it does not hold the stream up.
     * Progress is announced only on proof.  etcd before 3.4.25 and 3.5.8 answers a progress request even
-      if events are still on their way [etcd#15220]; there, `watch_proof` looks for itself.
+      if events are still on their way [etcd#15220]; there, a watch of all keys proves it.
     * etcd before 3.5.2 calls a watch with an old token "permission denied", so a refusal is believed
       only of a token that was made for this connection.
     * A server's answer to every creation is one `created` message, in the order they were asked for.
@@ -20,7 +20,7 @@ import math
 import random
 import re
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from quoracy.errors import (
     Compacted,
@@ -31,16 +31,21 @@ from quoracy.errors import (
     Unavailable,
     Unsupported,
 )
-from quoracy.remote.call_errors import CallLost
 from quoracy.remote.calls import StreamCall
 from quoracy.remote.dial import Channel
-from quoracy.remote.error_mapping import Reason, error_of, may_try_again, reason_of, reason_of_text
+from quoracy.remote.errors import (
+    CallLost,
+    Reason,
+    error_of,
+    may_try_again,
+    reason_of,
+    reason_of_text,
+)
 from quoracy.remote.fast_messages import watch_events
-from quoracy.remote.requests import Asking, Attempts, Kind
-from quoracy.remote.translate import events_of
+from quoracy.remote.requests import Kind, Requests
+from quoracy.remote.translate import by_revision, events_of, watch_request
 from quoracy.remote.watch import RemoteWatch
-from quoracy.remote.watch_progress import prove_progress
-from quoracy.store.model import Keys
+from quoracy.store.model import KeyRange, Keys
 from quoracy.wire.etcd import rpc
 from quoracy.wire.grpc import GrpcError
 
@@ -63,7 +68,7 @@ class WatchHub:
 
     def __init__(
         self,
-        asking: Asking,
+        requests: Requests,
         *,
         newest_revision: Callable[[Keys], Awaitable[int]],
         server_version: Callable[[Channel], Awaitable[str]],
@@ -75,7 +80,7 @@ class WatchHub:
         self.buffer_events_max, self.buffer_bytes_max = buffer_events_max, buffer_bytes_max
         self.newest_revision = newest_revision
         self._server_version = server_version
-        self._asking = asking
+        self._requests = requests
         self._rng = rng
         self._watches: set[RemoteWatch] = set()
         self._channel: Channel | None = None
@@ -109,13 +114,13 @@ class WatchHub:
             self._runner = asyncio.create_task(self._run(), name="quoracy-watches")
             self._runner.add_done_callback(self._runner_over)
         try:
-            async with asyncio.timeout(self._asking.timeout_s):
+            async with asyncio.timeout(self._requests.timeout_s):
                 await entered
         except TimeoutError as error:
             self.leave(watch)
             raise Unavailable(
-                f"the watch was not confirmed within {self._asking.timeout_s:g} s by "
-                f"{self._asking.endpoints}. Try again later."
+                f"the watch was not confirmed within {self._requests.timeout_s:g} s by "
+                f"{self._requests.endpoints}. Try again later."
             ) from error
         except BaseException:
             self.leave(watch)
@@ -176,7 +181,7 @@ class WatchHub:
             channel = await self._connect()
             if channel is None:
                 continue
-            token = self._asking.signing_in.token
+            token = self._requests.authentication.token
             self._opened_with = (token, channel)
             if renewed:
                 self._believed, renewed = self._opened_with, False
@@ -195,12 +200,14 @@ class WatchHub:
             except CallLost as error:
                 logger.info("watches of %s go on elsewhere: %s", channel.address, error)
             except _TokenRefused:
-                renewed = self._asking.signing_in.refused(token)
+                renewed = self._requests.authentication.refused(token)
             except GrpcError as error:
-                if reason_of(error) is Reason.TOKEN_STALE and self._asking.signing_in.refused(token):
+                if reason_of(error) is Reason.TOKEN_STALE and self._requests.authentication.refused(
+                    token
+                ):
                     pass
                 elif may_try_again(error) or error.code == 0:
-                    self._asking.endpoints.prefer_another(channel)
+                    self._requests.endpoints.prefer_another(channel)
                 else:
                     self._fail_all(error_of(error, "watch", write=False))
             except ProtocolError as error:
@@ -242,7 +249,9 @@ class WatchHub:
 
     async def _connect(self) -> Channel | None:
         try:
-            return await self._asking.ready_channel(math.inf, Attempts(Kind.READ, "watch"))
+            return await self._requests.ready_channel(
+                self._requests.attempts(Kind.READ, "watch", math.inf)
+            )
         except StoreClosed as error:
             self._fail_all(error)
         except Unavailable as error:
@@ -273,7 +282,7 @@ class WatchHub:
     def _runner_over(self, task: asyncio.Task[None]) -> None:
         self._runner = None
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("the watches of %s failed", self._asking.endpoints, exc_info=error)
+            logger.error("the watches of %s failed", self._requests.endpoints, exc_info=error)
             self._fail_all(Unavailable(f"watching failed: {error!r}."))
         elif self._watches and not self.closed:
             # One was entered in the very moment the task ended.
@@ -328,7 +337,7 @@ class WatchHub:
             reason = reason_of_text(said)
             if (
                 reason in (Reason.TOKEN_STALE, Reason.DENIED)
-                and self._asking.signing_in.has_user
+                and self._requests.authentication.has_user
                 and self._believed != self._opened_with
             ):
                 raise _TokenRefused
@@ -367,13 +376,12 @@ class WatchHub:
                     await _wait(self._progress_told, _PROGRESS_AGAIN_S)
                 else:
                     newest = await self.newest_revision(wanting[0].keys)
-                    await prove_progress(
+                    await _prove_progress(
                         channel,
                         wanting,
                         newest,
-                        path=WATCH_PATH,
-                        token=self._asking.signing_in.token,
-                        timeout_s=self._asking.timeout_s,
+                        token=self._requests.authentication.token,
+                        timeout_s=self._requests.timeout_s,
                     )
                     if any(watch.wants_progress for watch in wanting):
                         await asyncio.sleep(_PROGRESS_AGAIN_S)
@@ -417,3 +425,61 @@ async def _wait(event: asyncio.Event, seconds: float) -> None:
             await event.wait()
     except TimeoutError:
         return  # the caller looks for itself
+
+
+async def _prove_progress(
+    channel: Channel,
+    watches: Sequence[RemoteWatch],
+    newest: int,
+    *,
+    token: str | None,
+    timeout_s: float,
+) -> None:
+    """Tell each watch what it has to receive before everything up to `newest` was delivered.
+
+    For servers whose own word on progress cannot be trusted.  Every revision changed at least one key,
+    so a watch of *all* keys that has sent revision R has sent everything up to R, however the server
+    delivers it; and what it sent is what each watch still owes.  This reads all that changed since the
+    watch that is furthest behind, so servers that can be trusted are asked instead.
+    """
+    behind = {watch: 0 for watch in watches if watch.received < newest}
+    if behind:
+        since = min(watch.received for watch in behind)
+        stream = channel.stream(WATCH_PATH, token=token)
+        create = watch_request(
+            KeyRange.everything(), after=since, puts=True, deletes=True, prev_kv=False
+        )
+        stream.send_soon(rpc.WatchRequest(create_request=create).encode())
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not _note_owed(rpc.WatchResponse.decode(await stream.receive()), behind, newest):
+                    pass
+        except TimeoutError as error:
+            raise Unavailable(f"no proof of progress within {timeout_s:g} s") from error
+        except GrpcError as error:
+            raise error_of(error, "watch of all keys, for progress", write=False) from error
+        finally:
+            stream.cancel()
+    for watch in watches:
+        watch.on_proof(newest, owed=behind.get(watch, 0))
+
+
+def _note_owed(response: rpc.WatchResponse, behind: dict[RemoteWatch, int], newest: int) -> bool:
+    """Note what one message shows; return whether everything up to `newest` was seen."""
+    if response.canceled:
+        said = response.cancel_reason
+        if reason_of_text(said) is Reason.DENIED:
+            raise Rejected(
+                f"progress cannot be told: {said}. This etcd (before 3.4.25, 3.5.8) tells it reliably "
+                "only to those who may read all keys."
+            )
+        raise Unavailable(f"the watch of all keys ended: {said or response.compact_revision}")
+    last = 0
+    for revision, events in by_revision(events_of(response.events)):
+        last = revision
+        if revision > newest:
+            return True
+        for watch in behind:
+            if any(watch.matches(event) for event in events):
+                behind[watch] = revision
+    return last >= newest and not response.fragment

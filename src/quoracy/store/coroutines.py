@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, Unpack
 
-from quoracy.errors import InvalidRequest, Unsupported
+from quoracy.errors import InvalidRequest, Unavailable, Unsupported
 from quoracy.store.api import Cluster, PutOptions, RangeOptions
 from quoracy.store.completion import Completion, FutureCompletion
 from quoracy.store.model import (
@@ -29,7 +29,7 @@ from quoracy.store.model import (
     WatchBatch,
 )
 
-__all__ = ["CoroutineStore", "FutureCompletion", "PolledWatch", "ended"]
+__all__ = ["CoroutineStore", "FutureCompletion", "PolledWatch", "complete_by_task", "ended"]
 
 
 async def ended(completion: FutureCompletion) -> Any:
@@ -43,6 +43,32 @@ async def ended(completion: FutureCompletion) -> Any:
     except asyncio.CancelledError:
         completion.abandon()
         raise
+
+
+def complete_by_task(work: Coroutine[Any, Any, Any], completion: Completion) -> asyncio.Task[Any]:
+    """Complete an operation with what a coroutine returns or raises; abandoning it cancels that."""
+    task = asyncio.get_running_loop().create_task(work)
+    _tasks.add(task)
+
+    def over(task: asyncio.Task[Any]) -> None:
+        _tasks.discard(task)
+        completion.on_abandon = None
+        if task.cancelled():
+            completion.done(None, Unavailable("the operation was given up."))
+        elif (error := task.exception()) is not None:
+            completion.done(None, error)
+        else:
+            completion.done(task.result(), None)
+
+    def abandon() -> None:
+        task.cancel()
+
+    completion.on_abandon = abandon
+    task.add_done_callback(over)
+    return task
+
+
+_tasks: set[asyncio.Task[Any]] = set()  # the loop itself keeps no task alive
 
 
 class CoroutineStore:

@@ -21,6 +21,7 @@ __all__ = [
     "check_keys",
     "check_lease_id",
     "check_lease_ttl",
+    "check_op",
     "check_put",
     "check_range",
     "check_txn",
@@ -112,6 +113,18 @@ def check_txn(txn: Txn, limits: Limits) -> None:
         raise request_too_large(size, limits)
     _check_written(txn.then)
     _check_written(txn.otherwise)
+
+
+def check_op(op: Op, limits: Limits) -> None:
+    """Refuse an operation that breaks a rule."""
+    if isinstance(op, Txn):
+        check_txn(op, limits)
+    elif isinstance(op, Put):
+        check_put(op, limits)
+    elif isinstance(op, Range):
+        check_range(op, limits)
+    else:
+        check_delete(op, limits)
 
 
 def check_lease_ttl(ttl_s: float, limits: Limits) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +9,8 @@ from hypothesis import strategies as st
 from quoracy.engines.embedded.memory.leases import LeaseTable
 from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.etcd import replica as replica_module
-from quoracy.engines.etcd.replica import Replica
-from quoracy.errors import Compacted
+from quoracy.engines.etcd.replica import Replica, Waiter
+from quoracy.errors import Compacted, Unavailable
 from quoracy.store.model import Delete, KeyRange, KeyValue, Put, Range, Txn
 from quoracy.store.rules import Limits
 
@@ -65,28 +63,48 @@ def test_revisions_of_others_are_passed_over() -> None:
     assert [len(replica.state.changes(each)) for each in range(6, 13)] == [0, 0, 0, 1, 0, 0, 0]
 
 
-async def test_who_waits_is_woken_in_turn() -> None:
+class _Waiter(Waiter):
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[BaseException | None] = []
+
+    def ended(self, error: BaseException | None) -> None:
+        self.heard.append(error)
+
+
+def test_waits_end_in_turn() -> None:
     replica = Replica(Limits())
     replica.begin([], revision=1)
-    assert replica.reached(1) is None
-    first, second = replica.reached(2), replica.reached(4)
-    assert first is not None
-    assert second is not None
+    first, second = _Waiter(), _Waiter()
+    replica.wait(4, second)
+    replica.wait(2, first)
     replica.apply(2, (_put(b"a", 2),))
-    assert (first.done(), second.done()) == (True, False)
+    assert (first.heard, second.heard) == ([None], [])
+    assert replica.is_awaited
     replica.apply(5, ())
-    assert second.done()
+    assert second.heard == [None]
     assert not replica.is_awaited
 
 
-async def test_who_gave_up_is_not_awaited_for() -> None:
+def test_waits_that_cannot_end_well_end_with_the_error() -> None:
     replica = Replica(Limits())
     replica.begin([], revision=1)
-    waiter = replica.reached(3)
-    assert waiter is not None
-    waiter.cancel()
-    await asyncio.sleep(0)
+    waiter, error = _Waiter(), Unavailable("no more")
+    replica.wait(2, waiter)
+    replica.fail_waiters(error)
+    replica.apply(2, (_put(b"a", 2),))
+    assert waiter.heard == [error]
+
+
+def test_a_wait_that_was_given_up_is_not_there() -> None:
+    replica = Replica(Limits())
+    replica.begin([], revision=1)
+    waiter = _Waiter()
+    replica.wait(3, waiter)
+    waiter.is_over = True
     assert not replica.is_awaited
+    replica.apply(3, ())
+    assert waiter.heard == []
 
 
 def test_history_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,6 @@ class Term(Held):
             token=place.token,
             what=f"the leadership of {name}",
             on_gone=ground.free_key,
-            is_won=False,
         )
         self.value = place.value.decode("utf-8", "backslashreplace")
 

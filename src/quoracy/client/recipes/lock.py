@@ -112,7 +112,6 @@ class Lock(Enterable[Held]):
             what=self._what,
             hold_max_s=self._hold_max,
             on_gone=ground.free_key,
-            is_won=False,
         )
 
     def _entered(self, held: Held) -> Held:

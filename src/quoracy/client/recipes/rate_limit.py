@@ -31,9 +31,9 @@ import random
 from quoracy.client.codec import codec_of
 from quoracy.client.compare_and_swap import Race
 from quoracy.client.context import Ground, Patience
+from quoracy.client.in_flight import Outcome
 from quoracy.client.key_follower import ASK_AGAIN_S
 from quoracy.client.token_bucket import Bucket, Grant, Level, Witness
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Indeterminate, InvalidRequest, StoreClosed, TimedOut, Unavailable
 from quoracy.store.model import Compare, Put, Range, RangeResult, Txn
 
@@ -167,7 +167,7 @@ class RateLimit:
         return _Taken(self._ground, key, n, grant.state, result.revision)
 
     def _abandoned(self, outcome: Outcome, n: float, grant: Grant) -> None:
-        if not outcome.cancelled() and outcome.exception() is None and outcome.result().succeeded:
+        if outcome.exception() is None and outcome.result().succeeded:
             _Taken(self._ground, self._key, n, grant.state, outcome.result().revision).give_back()
 
     async def _look(self) -> bool:

@@ -39,9 +39,9 @@ import msgspec
 from quoracy.client.codec import codec_of
 from quoracy.client.context import Ground, Patience
 from quoracy.client.held import Held, Holding
+from quoracy.client.in_flight import Outcome
 from quoracy.client.queue_entry import Attempt, in_a_session, newest, read_all
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import Indeterminate, TimedOut, Unavailable
 from quoracy.store.model import (
     Compare,
@@ -124,7 +124,7 @@ class WriteHeld(Held):
 
     def _marker_answered(self, outcome: Outcome) -> None:
         """`Held` sees to its key if it could not be released; the marker is ours to see to."""
-        if outcome.cancelled() or isinstance(outcome.exception(), Unavailable | Indeterminate):
+        if isinstance(outcome.exception(), Unavailable | Indeterminate):
             self._ground.tidying.remove(self._marker, self._session)
 
 

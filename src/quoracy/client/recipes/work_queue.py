@@ -38,11 +38,11 @@ import msgspec
 
 from quoracy.client.codec import Codec, codec_of
 from quoracy.client.context import Ground, Patience
+from quoracy.client.in_flight import Outcome
 from quoracy.client.job import Burial, Claim, Claiming, Job, Layout
 from quoracy.client.queue_head import Taken, Taker
 from quoracy.client.queue_items import Backlog, Window
 from quoracy.client.session import Session
-from quoracy.client.write_outcome import Outcome
 from quoracy.errors import (
     Indeterminate,
     InvalidRequest,
@@ -389,7 +389,7 @@ class _Attempt:
     def abandoned(self, outcome: Outcome, taken: Taken | None) -> Outcome | None:
         """The task was cancelled: what was claimed for it is given back."""
         if taken is None:
-            if outcome.cancelled() or isinstance(outcome.exception(), Indeterminate):
+            if isinstance(outcome.exception(), Indeterminate):
                 self.remove(may_appear=True)
             else:
                 self.free()
@@ -398,7 +398,7 @@ class _Attempt:
         undoing = self._ground.writes.begin(Txn(then=(Delete(claim.key),)))
 
         def undone(done: Outcome) -> None:
-            if done.cancelled() or done.exception() is not None:
+            if done.exception() is not None:
                 self.remove(may_appear=False)
             else:
                 self.free()

@@ -6,12 +6,12 @@
                                    the cluster's watch -> Replica -> watchers here
 
 Invariants
-    * A write is sent once.  It is answered when the replica has its revision, so that whoever got the
-      answer finds the write here; if its outcome is not known it raises `Indeterminate`.
+    * A write is sent once.  It is answered when the replica has its revision, so that a client finds
+      what it wrote here; if its outcome is not known it ends with `Indeterminate`.
     * Nothing is kept here: a node that dies takes nothing with it.  Leases are the cluster's, so any
       node can keep one alive.
-    * While the cluster cannot be asked (`Serving`), writes and linearizable reads raise `Unavailable`
-      at once; serializable reads and watches go on, and reads say that they may be stale.
+    * While the cluster cannot be asked (`Serving`), writes and linearizable reads fail with
+      `Unavailable` at once; serializable reads and watches go on, and reads say that they may be stale.
     * Revisions are the cluster's.  They are gapless if nobody else writes to it.
 """
 
@@ -20,39 +20,41 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
+
+import msgspec
 
 from quoracy.clock import Clock
 from quoracy.engines.etcd.feed import Feed
-from quoracy.engines.etcd.in_flight import Passing, applied_elsewhere
+from quoracy.engines.etcd.in_flight import CurrentRead, Forwarded, InFlight, applied_elsewhere
 from quoracy.engines.etcd.linearizable_reads import ASK_S, Serving
 from quoracy.engines.etcd.members import Members
 from quoracy.engines.etcd.prefix import Prefix
-from quoracy.engines.etcd.replica import Reached, Replica
+from quoracy.engines.etcd.replica import Replica, Waiter
 from quoracy.engines.etcd.watch import EtcdWatch
 from quoracy.errors import (
     Compacted,
     FutureRevision,
-    KeyNotFound,
+    QuoracyError,
     StoreClosed,
     Unavailable,
 )
 from quoracy.remote.store import RemoteStore
 from quoracy.remote.watch import RemoteWatch
-from quoracy.store.api import PutOptions, RangeOptions, WatchOptions
+from quoracy.store.api import WatchOptions
+from quoracy.store.completion import Completion
+from quoracy.store.contention import wait_by_watching
+from quoracy.store.coroutines import CoroutineStore, complete_by_task
 from quoracy.store.digest import Digest
-from quoracy.store.legacy import LegacyStore, OnDone
 from quoracy.store.model import (
     ClusterHealth,
     Delete,
-    DeleteResult,
     KeyRange,
     Keys,
     LeaseGrant,
     LeaseId,
     LeaseStatus,
     Put,
-    PutResult,
     Range,
     RangeResult,
     Revision,
@@ -60,15 +62,13 @@ from quoracy.store.model import (
     StoreStatus,
     Txn,
     TxnResult,
+    WaitFirst,
 )
 from quoracy.store.rules import (
     Limits,
     as_range,
-    check_delete,
     check_keys,
-    check_put,
-    check_range,
-    check_txn,
+    check_op,
     reads_serializably,
     writes,
 )
@@ -86,7 +86,7 @@ _HASH_PAGE_KEYS = 1000
 _TICK_S = 0.1
 
 
-class EtcdStore(LegacyStore):
+class EtcdStore(CoroutineStore):
     """A `Store` on a cluster.  Made by `open_etcd`; lives on the loop it was made on."""
 
     def __init__(
@@ -110,7 +110,7 @@ class EtcdStore(LegacyStore):
         self._feed = Feed(near, self.prefix, self.replica, clock=clock, lost=self._history_lost)
         self._serving = Serving(
             ask=self._ask,
-            reach=self._feed.reach,
+            reach=self.caught_up,
             elsewhere=self._look_elsewhere,
             went_back=self._went_back,
             applied=lambda: self.replica.revision,
@@ -121,16 +121,11 @@ class EtcdStore(LegacyStore):
         self._ticking: asyncio.TimerHandle | None = None
         self._closed = False
         self._leases_count = 0
-        self._passing = Passing(
-            self.prefix,
-            self.replica,
-            send=remote.begin,
-            wait=self._when_reached,
-            ask_again=self._ask_again,
-            now=clock.now,
-            timeout_s=timeout_s,
+        self._in_flight = InFlight(
+            self.prefix, self.replica, wait=self.when_reached, now=clock.now, timeout_s=timeout_s
         )
-        self._asking_again: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._queue_waits: set[asyncio.Task[Revision | None]] = set()
         self._serving.subscribe(lambda _: self._members.look_again())
 
     async def start(self) -> None:
@@ -151,7 +146,7 @@ class EtcdStore(LegacyStore):
         await self._members.stop()
         await self._serving.stop()
         await self._feed.stop()
-        for task in [*self._asking_again]:
+        for task in [*self._queue_waits]:
             task.cancel()
             await asyncio.wait([task])
         for watch in list(self._watches):
@@ -187,7 +182,7 @@ class EtcdStore(LegacyStore):
         try:
             async with asyncio.timeout(self._timeout_s):
                 revision = await self._serving.newest_revision()
-                await self._feed.reach(revision)
+                await self.caught_up(revision)
         except TimeoutError as error:
             raise self._behind() from error
         return Revision(self.replica.revision)
@@ -204,7 +199,7 @@ class EtcdStore(LegacyStore):
             except StoreClosed:
                 raise
             except Unavailable as error:
-                # An outage that was not noticed yet; then too it is told what is known here.
+                # An outage that was not noticed yet: the answer is what is known here.
                 _log.info("how the cluster is doing is not known at the moment: %s", error)
         return StoreStatus(
             engine=f"etcd {members.version}",
@@ -220,39 +215,63 @@ class EtcdStore(LegacyStore):
 
     # -- reading -------------------------------------------------------------------------------
 
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        op = Range(keys, **options)
-        check_range(op, self.limits)
-        self._check_open()
-        if not op.serializable:
-            await self.sync()
-        state = self.replica.state
+    def read(self, op: Range | WaitFirst, completion: Completion, /) -> None:
         try:
-            result = state.range(op, newest=state.revision)
-        except Compacted:
-            return await self._range_there(op)
-        if op.serializable and self._serving.is_in_doubt:
-            return RangeResult(result.revision, result.kvs, result.count, result.more, is_stale=True)
-        return result
+            if isinstance(op, WaitFirst):
+                self._check_open()
+                waiting = complete_by_task(
+                    wait_by_watching(self, op.name, op.key, op.token), completion
+                )
+                self._queue_waits.add(waiting)
+                waiting.add_done_callback(self._queue_waits.discard)
+                return
+            check_op(op, self.limits)
+            self._check_open()
+            if op.serializable:
+                self._answer(op, completion)
+            else:
+                self._read_current(op, completion)
+        except QuoracyError as error:
+            completion.done(None, error)
 
-    async def _range_there(self, op: Range) -> RangeResult:
-        """Of a past that is no longer known here; the cluster knows, or says how far back it does."""
-        options: RangeOptions = {
-            "at": op.at,
-            "limit": op.limit,
-            "sort_by": op.sort_by,
-            "descending": op.descending,
-            "keys_only": op.keys_only,
-            "count_only": op.count_only,
-            "mod_revision_min": op.mod_revision_min,
-            "mod_revision_max": op.mod_revision_max,
-            "create_revision_min": op.create_revision_min,
-            "create_revision_max": op.create_revision_max,
-            "serializable": op.serializable,
-        }
-        result = await self.remote.range(self.prefix.keys(op.keys), **options)
-        await self.reach(result.revision)
-        return self.prefix.range_result(result)
+    def _read_current(self, op: Range | Txn, completion: Completion) -> None:
+        """Read here once this node has everything that was acknowledged before now."""
+        newest = self._serving.next_answer()
+        reading = CurrentRead(self._in_flight, op, completion, self._answer)
+
+        def answered(newest: asyncio.Future[int]) -> None:
+            if newest.cancelled():
+                reading.end(StoreClosed())
+            elif (error := newest.exception()) is not None:
+                reading.end(error)
+            else:
+                reading.newest(newest.result())
+
+        newest.add_done_callback(answered)
+
+    def _answer(self, op: Range | Txn, completion: Completion) -> None:
+        """Answer a read with what is here, or pass it on if it is of a past that is not known here."""
+        state = self.replica.state
+        result: RangeResult | TxnResult
+        try:
+            if isinstance(op, Txn):
+                result = state.read_txn(op, newest=state.revision)
+            else:
+                result = state.range(op, newest=state.revision)
+                if op.serializable and self._serving.is_in_doubt:
+                    result = msgspec.structs.replace(result, is_stale=True)
+        except Compacted:
+            # The cluster knows that past, or says how far back it does.
+            forwarded = Forwarded(self._in_flight, completion, False)
+            if isinstance(op, Txn):
+                self.remote.submit(self.prefix.txn(op), forwarded)
+            else:
+                outward = msgspec.structs.replace(op, keys=self.prefix.keys(op.keys))
+                self.remote.read(outward, forwarded)
+        except QuoracyError as error:
+            completion.done(None, error)
+        else:
+            completion.done(result, None)
 
     async def hash(self, *, at: int | None = None) -> StateHash:
         digest = Digest()
@@ -268,87 +287,28 @@ class EtcdStore(LegacyStore):
 
     # -- writing -------------------------------------------------------------------------------
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        return await self._put(Put(key, value, **options))
-
-    async def _put(self, op: Put) -> PutResult:
-        check_put(op, self.limits)
-        self._check_serving()
+    def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
         try:
-            result = await self.remote.put(
-                self.prefix.text + op.key,
-                op.value,
-                lease=op.lease,
-                prev_kv=op.prev_kv,
-                ignore_value=op.ignore_value,
-                ignore_lease=op.ignore_lease,
-            )
-        except KeyNotFound as error:
-            raise KeyNotFound(self.prefix.key(error.key)) from None
-        await self._reach_written(result.revision)
-        return self.prefix.put_result(result)
-
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        check_delete(Delete(keys, prev_kv), self.limits)
-        self._check_serving()
-        result = await self.remote.delete(self.prefix.keys(keys), prev_kv=prev_kv)
-        await self._reach_written(result.revision)
-        return self.prefix.delete_result(result)
-
-    async def txn(self, txn: Txn) -> TxnResult:
-        check_txn(txn, self.limits)
-        if not writes((txn,)):
-            if not reads_serializably(txn):
-                await self.sync()
-            state = self.replica.state
-            try:
-                return state.read_txn(txn, newest=state.revision)
-            except Compacted:
-                pass  # a range in it asks for a past that is not known here
-        self._check_serving()
-        try:
-            result = await self.remote.txn(self.prefix.txn(txn))
-        except KeyNotFound as error:
-            raise KeyNotFound(self.prefix.key(error.key)) from None
-        await self._reach_written(result.revision)
-        return self.prefix.txn_result(result)
-
-    def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
-        """See `store.api.Begins`."""
-        if isinstance(op, Put):
-            check_put(op, self.limits)
-        elif not writes((op,)) or any(isinstance(each, Txn) for each in op.then + op.otherwise):
-            return False
-        else:
-            check_txn(op, self.limits)
-        self._check_serving()
-        return self._passing.begin(op, on_done)
-
-    def _when_reached(self, revision: int, reached: Reached) -> None:
-        self._serving.note(revision)
-        self._feed.when_reached(revision, reached)
-
-    def _ask_again(self, op: Put | Txn, on_done: OnDone) -> None:
-        """The long way: it did not happen, and whether it can is to be found out, or why not."""
-
-        async def ask() -> None:
-            result: PutResult | TxnResult
-            try:
-                if isinstance(op, Put):
-                    result = await self._put(op)
-                else:
-                    result = await self.txn(op)
-            except asyncio.CancelledError:
-                on_done(None, StoreClosed())
-                raise
-            except Exception as error:  # noqa: BLE001 (told to who asked, whatever it is)
-                on_done(None, error)
+            check_op(op, self.limits)
+            if writes((op,)):
+                self._check_serving()
+                outward = self.prefix.op(op)
+                assert not isinstance(outward, Range)
+                self.remote.submit(outward, Forwarded(self._in_flight, completion, True))
+                return
+            assert isinstance(op, Txn)
+            self._check_open()
+            if reads_serializably(op):
+                self._loop.call_soon(self._answer, op, completion)  # not within `submit`
             else:
-                on_done(result, None)
+                self._read_current(op, completion)
+        except QuoracyError as error:
+            self._loop.call_soon(completion.done, None, error)
 
-        task = asyncio.create_task(ask(), name="quoracy-ask-again")
-        self._asking_again.add(task)
-        task.add_done_callback(self._asking_again.discard)
+    def begin(self, op: Put | Txn, on_done: Callable[[Any, BaseException | None], None]) -> bool:
+        """See `store.legacy.Begins`."""  # legacy
+        self.submit(op, _Legacy(on_done))
+        return True
 
     async def compact(self, at: int) -> None:
         self._check_serving()
@@ -366,7 +326,19 @@ class EtcdStore(LegacyStore):
 
     async def caught_up(self, revision: int) -> None:
         """Returns when the replica has a revision, however long that takes."""
-        await self._feed.reach(revision)
+        if self.replica.revision >= revision:
+            return
+        waiter = _Awaited(self._loop.create_future())
+        self._feed.wait(revision, waiter)
+        try:
+            await waiter.future
+        finally:
+            waiter.is_over = True
+
+    def when_reached(self, revision: int, waiter: Waiter) -> None:
+        """End `waiter` when the replica has a revision, which it has not yet."""
+        self._serving.note(revision)
+        self._feed.wait(revision, waiter)
 
     async def reach(self, revision: int) -> None:
         """Returns when the replica has a revision; raises `Unavailable` when that takes too long."""
@@ -374,7 +346,7 @@ class EtcdStore(LegacyStore):
             return
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._feed.reach(revision)
+                await self.caught_up(revision)
         except TimeoutError as error:
             raise self._behind() from error
 
@@ -438,10 +410,10 @@ class EtcdStore(LegacyStore):
     def _tick(self) -> None:
         now = self.clock.now()
         self.replica.hub.tick(now=now)
-        self._passing.give_up_late(now, self._behind)
-        self._ticking = asyncio.get_running_loop().call_later(_TICK_S, self._tick)
+        self._in_flight.give_up_late(now, self._behind)
+        self._ticking = self._loop.call_later(_TICK_S, self._tick)
 
-    # -- for its parts, and told by them --------------------------------------------------------
+    # -- for its parts ----------------------------------------------------------------------
 
     async def _ask(self) -> int:
         """The cluster's revision; on the way, whether it has forgotten more than we have."""
@@ -487,3 +459,28 @@ class EtcdStore(LegacyStore):
             f"this node is at revision {self.replica.revision} and the cluster at "
             f"{self._serving.newest}: it did not catch up within {self._timeout_s:g} s."
         )
+
+
+class _Awaited(Waiter):
+    """A wait for a revision that is awaited."""
+
+    def __init__(self, future: asyncio.Future[None]) -> None:
+        super().__init__()
+        self.future = future
+
+    def ended(self, error: BaseException | None) -> None:
+        if self.future.done():
+            return
+        if error is None:
+            self.future.set_result(None)
+        else:
+            self.future.set_exception(error)
+
+
+class _Legacy(Completion):  # legacy
+    def __init__(self, on_done: Callable[[Any, BaseException | None], None]) -> None:
+        super().__init__()
+        self.on_done = on_done
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        self.on_done(result, error)

@@ -7,24 +7,24 @@ Invariants
     * What is read at the beginning is of one revision.  If that is compacted away while it is being
       read, reading starts again at a newer one.
     * The watch survives lost connections by itself and goes on right behind the last revision applied.
-      If that was compacted meanwhile, everything is read anew; watchers are told by `lost`.
-    * Who waits for a revision that brought nothing under our prefix does not wait for ever: the watch
-      is asked how far it is.
+      If that was compacted meanwhile, everything is read anew, and `lost` is called.
+    * A wait for a revision that changed nothing under our prefix ends: the watch is asked how far it
+      is.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from quoracy.clock import Clock
 from quoracy.engines.etcd.prefix import Prefix
-from quoracy.engines.etcd.replica import Reached, Replica
+from quoracy.engines.etcd.replica import Replica, Waiter
 from quoracy.errors import Compacted, QuoracyError, StoreClosed, Unavailable
 from quoracy.remote.store import RemoteStore
 from quoracy.remote.watch import RemoteWatch
-from quoracy.store.model import Event, KeyRange, KeyValue, Revision
+from quoracy.store.model import KeyRange, KeyValue, Revision
 
 __all__ = ["Feed"]
 
@@ -51,7 +51,7 @@ class Feed:
         clock: Clock,
         lost: Callable[[bool], None],
     ) -> None:
-        """`lost` is told when history was lost; True: the cluster is not the one it was."""
+        """`lost` is called when history was lost; True: the cluster is not the one it was."""
         self._remote, self._prefix, self._replica = remote, prefix, replica
         self._clock, self._lost = clock, lost
         self._loop = asyncio.get_running_loop()
@@ -78,22 +78,14 @@ class Feed:
             await asyncio.wait([self._task])
         self._replica.fail_waiters(StoreClosed())
 
-    async def reach(self, revision: int) -> None:
-        """Returns when the replica has a revision."""
-        waiter = self._replica.reached(revision)
-        if waiter is not None:
-            if self._nudge is None:
-                self._nudge = self._loop.call_later(_NUDGE_S, self._ask_progress)
-            await waiter
-
-    def when_reached(self, revision: int, reached: Reached) -> None:
-        """Call it when the replica has a revision that it has not yet."""
-        self._replica.when_reached(revision, reached)
+    def wait(self, revision: int, waiter: Waiter) -> None:
+        """End `waiter` when the replica has a revision that it does not have yet."""
+        self._replica.wait(revision, waiter)
         if self._nudge is None:
             self._nudge = self._loop.call_later(_NUDGE_S, self._ask_progress)
 
     def begin_anew(self) -> None:
-        """The cluster is not the one it was: nothing that is here can be believed."""
+        """The cluster is not the one it was: nothing that is here is right."""
         self._replaced = True
         if self._following is not None:
             self._following.cancel()
@@ -144,16 +136,27 @@ class Feed:
 
     async def _follow(self) -> None:
         watch = self._remote.watch(self._prefix.everything, after=self._replica.revision)
+        ended: asyncio.Future[None] = self._loop.create_future()
+
+        def apply() -> None:
+            # In the turn in which it arrives: waking a task for each revision costs every write.
+            try:
+                while (batch := watch.poll()) is not None:
+                    if not self._replaced:
+                        changes = self._prefix.changes(batch.events)
+                        self._replica.apply(batch.revision, changes)
+            except Exception as error:  # noqa: BLE001 (it ends the task)
+                if not ended.done():
+                    ended.set_exception(error)
+
         async with watch:
             self._watch = watch
             try:
-                await watch.follow(self._apply)
+                watch.on_ready(apply)
+                apply()
+                await ended
             finally:
                 self._watch = None
-
-    def _apply(self, revision: int, events: Sequence[Event]) -> None:
-        if not self._replaced:
-            self._replica.apply(revision, self._prefix.changes(events))
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():

@@ -1,10 +1,10 @@
-"""Writes passed on without a task: sent in the call, answered when the replica has their revision.
+"""Operations passed on without a task: sent in the call, completed when this node has what they saw.
 
-    begin -> `RemoteStore.begin` -> the cluster's answer -> (replica has its revision) -> on_done
+    submit -> `RemoteStore.submit` -> the cluster's answer -> (the replica has its revision) -> done
+    read   -> the cluster's revision                       -> (the replica has it) -> read here -> done
 
 Invariants
-    * `on_done` is called once, after `begin` has returned, and not before the replica has the revision.
-    * What surely did not happen goes the long way (`ask_again`), which finds out whether it can.
+    * `done` is called once, after `submit` has returned, and not before the replica has the revision.
     * A write whose revision does not come within `timeout_s` is `Indeterminate`: the cluster took it.
 """
 
@@ -12,108 +12,137 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 from quoracy.engines.etcd.prefix import Prefix
-from quoracy.engines.etcd.replica import Reached, Replica
-from quoracy.errors import Indeterminate
-from quoracy.remote.call_errors import NotApplied
-from quoracy.store.legacy import OnDone
-from quoracy.store.model import Put, PutResult, Txn, TxnResult
+from quoracy.engines.etcd.replica import Replica, Waiter
+from quoracy.errors import Indeterminate, KeyNotFound, Unavailable
+from quoracy.store.completion import Completion
 
-__all__ = ["Passing", "applied_elsewhere"]
+__all__ = ["CurrentRead", "Forwarded", "InFlight", "applied_elsewhere"]
 
 
-class Passing:
-    """The writes that are on their way from here.  `send` is the client's `begin`."""
+class InFlight:
+    """The operations of this node that are in flight, and their deadlines.
 
-    __slots__ = ("_ask_again", "_late", "_now", "_send", "_timeout_s", "prefix", "replica", "wait")
+    wait: called with a revision that is not here yet, and what waits for it.
+    """
 
     def __init__(
         self,
         prefix: Prefix,
         replica: Replica,
         *,
-        send: Callable[[Put | Txn, OnDone], bool],
-        wait: Callable[[int, Reached], None],
-        ask_again: Callable[[Put | Txn, OnDone], None],
+        wait: Callable[[int, Waiter], None],
         now: Callable[[], float],
         timeout_s: float,
     ) -> None:
-        """`wait` is called with a revision that is not here yet, and what is to be called then."""
-        self.prefix, self.replica, self.wait = prefix, replica, wait
-        self._send, self._ask_again, self._now = send, ask_again, now
-        self._timeout_s = timeout_s
-        self._late: deque[tuple[float, Reached]] = deque()  # in the order of their deadlines
+        self.prefix, self.replica = prefix, replica
+        self._wait, self._now, self._timeout_s = wait, now, timeout_s
+        self._deadlines: deque[tuple[float, Waiter]] = deque()  # in order
 
-    def begin(self, op: Put | Txn, on_done: OnDone) -> bool:
-        """Of an operation that breaks no rule; see `store.api.Begins`."""
-        prefix = self.prefix
-        outward: Put | Txn = prefix.put(op) if isinstance(op, Put) else prefix.txn(op)
-        return self._send(outward, _Write(self, op, on_done).answered)
+    def wait(self, revision: int, waiter: Waiter) -> None:
+        """End `waiter` when a revision is here, which it is not yet."""
+        self._wait(revision, waiter)
+
+    def limit(self, waiter: Waiter) -> None:
+        """Let it wait for `timeout_s` at most."""
+        self._deadlines.append((self._now() + self._timeout_s, waiter))
 
     def give_up_late(self, now: float, why: Callable[[], BaseException]) -> None:
-        late = self._late
-        while late and (late[0][0] <= now or late[0][1].done()):
-            waiter = late.popleft()[1]
-            if not waiter.done():
-                waiter.set_exception(why())
-
-    def answer_later(self, write: _Write, revision: int) -> None:
-        self.wait(revision, write)
-        self._late.append((self._now() + self._timeout_s, write))
-
-    def ask_again(self, op: Put | Txn, on_done: OnDone) -> None:
-        self._ask_again(op, on_done)
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][0] <= now or deadlines[0][1].is_over):
+            waiter = deadlines.popleft()[1]
+            if not waiter.is_over:
+                waiter.end(why())
 
 
-class _Write(Reached):
-    """One of them: what it is, and who is told.
+class Forwarded(Completion):
+    """An operation that the cluster carries out, as the cluster answers it."""
 
-    One object instead of a function for each thing that can happen to it, since all of them do.
+    __slots__ = ("_completion", "_in_flight", "_is_write")
+
+    def __init__(self, in_flight: InFlight, completion: Completion, is_write: bool) -> None:
+        super().__init__()
+        self._in_flight, self._completion, self._is_write = in_flight, completion, is_write
+        completion.on_abandon = self.abandon
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        completion = self._completion
+        completion.on_abandon = None
+        if error is not None:
+            if isinstance(error, KeyNotFound):
+                error = KeyNotFound(self._in_flight.prefix.key(error.key))
+            completion.done(None, error)
+            return
+        in_flight = self._in_flight
+        result = in_flight.prefix.result(result)
+        revision: int = result.revision
+        if revision <= in_flight.replica.state.revision:
+            completion.done(result, None)
+        else:
+            arrival = _Arrival(completion, result, self._is_write)
+            in_flight.wait(revision, arrival)
+            in_flight.limit(arrival)
+
+
+class _Arrival(Waiter):
+    """The wait of an answer for the replica to have its revision."""
+
+    __slots__ = ("_completion", "_is_write", "_result")
+
+    def __init__(self, completion: Completion, result: Any, is_write: bool) -> None:
+        super().__init__()
+        self._completion, self._result, self._is_write = completion, result, is_write
+
+    def ended(self, error: BaseException | None) -> None:
+        if error is None:
+            self._completion.done(self._result, None)
+        elif self._is_write:
+            self._completion.done(None, applied_elsewhere(self._result.revision, error))
+        else:
+            self._completion.done(None, error)
+
+
+class CurrentRead(Waiter):
+    """The wait of a linearizable read for everything that was acknowledged before it came.
+
+    answer: reads here, and completes it.
     """
 
-    __slots__ = ("_is_done", "_on_done", "_op", "_passing", "_result")
+    __slots__ = ("_answer", "_completion", "_in_flight", "_op")
 
-    def __init__(self, passing: Passing, op: Put | Txn, on_done: OnDone) -> None:
-        self._passing, self._op, self._on_done = passing, op, on_done
-        self._result: PutResult | TxnResult | None = None
-        self._is_done = False
+    def __init__(
+        self,
+        in_flight: InFlight,
+        op: object,
+        completion: Completion,
+        answer: Callable[[Any, Completion], None],
+    ) -> None:
+        super().__init__()
+        self._in_flight, self._op, self._completion = in_flight, op, completion
+        self._answer = answer
+        completion.on_abandon = self.abandon
+        in_flight.limit(self)
 
-    def answered(self, result: PutResult | TxnResult | None, error: BaseException | None) -> None:
-        """By the cluster."""
-        passing = self._passing
-        if result is None:
-            assert error is not None
-            if isinstance(error, NotApplied):
-                passing.ask_again(self._op, self._on_done)
-            else:
-                self._on_done(None, error)
+    def newest(self, revision: int) -> None:
+        """The cluster was at this revision when it was asked."""
+        if self.is_over:
             return
-        self._result = result
-        revision = result.revision
-        if revision <= passing.replica.state.revision:
-            self.set_result(None)
+        if revision <= self._in_flight.replica.state.revision:
+            self.end(None)
         else:
-            passing.answer_later(self, revision)
+            self._in_flight.wait(revision, self)
 
-    # -- as who waits for a revision ------------------------------------------------------------
-
-    def done(self) -> bool:
-        return self._is_done
-
-    def set_result(self, _: None) -> None:
-        self._is_done = True
-        result, prefix = self._result, self._passing.prefix
-        if isinstance(result, PutResult):
-            self._on_done(prefix.put_result(result), None)
+    def ended(self, error: BaseException | None) -> None:
+        self._completion.on_abandon = None
+        if error is None:
+            self._answer(self._op, self._completion)
         else:
-            assert isinstance(result, TxnResult)
-            self._on_done(prefix.txn_result(result), None)
+            self._completion.done(None, error)
 
-    def set_exception(self, error: BaseException) -> None:
-        self._is_done = True
-        assert self._result is not None
-        self._on_done(None, applied_elsewhere(self._result.revision, error))
+    def abandon(self) -> None:
+        self.end(Unavailable("the caller gave the read up."))
 
 
 def applied_elsewhere(revision: int, error: BaseException) -> Indeterminate:

@@ -1,16 +1,16 @@
-"""Does this node know everything?  The question to the cluster, who waits for it, and the verdict.
+"""Linearizable reads: the question to the cluster for its revision, and whether this node is serving.
 
 A linearizable read must see every write that was acknowledged before it came.  So the cluster is asked
 for its revision (a linearizable read of its own, answered by a majority), and the read goes on when the
-replica has that revision.  One question serves all who came before it was *asked*; who comes while it
-is on its way waits for the next.
+replica has that revision.  One question serves all reads that came before it was *asked*; those that
+come while it is on its way wait for the next.
 
 Invariants
-    * One question is on its way at a time.  It is asked every `IDLE_S` even if nobody wants to know, so
+    * One question is on its way at a time.  It is asked every `IDLE_S` even if no read waits for it, so
       that a node which has lost the cluster notices by itself.
-    * Not serving: no question was answered for `DOUBT_S`, although asked.  Whoever waits is then told
-      so at once, and whoever comes is refused at once, until a question is answered and the replica has
-      what the answer said.
+    * Not serving: no question was answered for `DOUBT_S`, although asked.  Reads that wait then fail at
+      once, and so does whatever comes, until a question is answered and the replica has what the answer
+      said.
     * The verdict changes only by what was asked and answered here: a process that stood still for an
       hour asks before it believes anything.
 """
@@ -64,7 +64,7 @@ class Serving:
         self._behind: tuple[int, float] | None = None  # what the replica lacks, and since when
         self.is_serving = False
         self.reason = "the cluster was not asked yet"
-        self.newest = 0  # the cluster's, as far as it was told
+        self.newest = 0  # the cluster's, as far as is known
         self._proved_at = clock.now()
 
     def start(self) -> None:
@@ -98,12 +98,16 @@ class Serving:
 
     async def newest_revision(self) -> int:
         """The cluster's revision, as of a question that was asked after this call."""
+        # Shielded: a caller that is cancelled must not take it from the others.
+        return await asyncio.shield(self.next_answer())
+
+    def next_answer(self) -> asyncio.Future[int]:
+        """`newest_revision`, shared by all callers: it must not be cancelled."""
         self.check()
         if self._next is None:
             self._next = self._loop.create_future()
             self._wanted.set()
-        # Shielded: whoever gives up must not take it from the others.
-        return await asyncio.shield(self._next)
+        return self._next
 
     def subscribe(self, changed: Callable[[bool], None]) -> Callable[[], None]:
         key = object()
@@ -123,7 +127,7 @@ class Serving:
                     async with asyncio.timeout(IDLE_S):
                         await self._wanted.wait()
                 except TimeoutError:
-                    pass  # nobody wants to know: it is time to ask all the same
+                    pass  # no read waits for it: it is time to ask all the same
             asked_for, self._next = self._next, None
             self._wanted.clear()
             try:
@@ -155,7 +159,7 @@ class Serving:
                 if not self.is_serving:
                     if asked_for is not None and not asked_for.done():
                         asked_for.set_exception(Unavailable(f"etcdserver: no leader ({self.reason})."))
-                        asked_for.exception()  # whoever waited may be gone
+                        asked_for.exception()  # the callers may be gone
                     return
                 await self._clock.sleep(_AGAIN_S)
                 continue
@@ -165,7 +169,7 @@ class Serving:
             return
 
     def _check_moving(self, now: float, revision: int) -> None:
-        """A replica that has for long not had what the cluster has is not being told."""
+        """A replica that for long lacks what the cluster has is cut off from its changes."""
         applied = self._applied()
         if self._behind is not None and applied >= self._behind[0]:
             self._behind = None
@@ -217,7 +221,7 @@ class Serving:
         waiting, self._next = self._next, None
         if waiting is not None and not waiting.done():
             waiting.set_exception(error)
-            waiting.exception()  # whoever waited may be gone
+            waiting.exception()  # the callers may be gone
 
     def _over(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

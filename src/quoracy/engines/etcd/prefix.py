@@ -66,8 +66,8 @@ class Prefix:
     def txn(self, txn: Txn) -> Txn:
         return Txn(
             tuple([self._compare(compare) for compare in txn.compares]),
-            tuple([self._op(op) for op in txn.then]),
-            tuple([self._op(op) for op in txn.otherwise]),
+            tuple([self.op(op) for op in txn.then]),
+            tuple([self.op(op) for op in txn.otherwise]),
         )
 
     def put(self, op: Put) -> Put:
@@ -76,7 +76,8 @@ class Prefix:
     def _compare(self, compare: Compare) -> Compare:
         return Compare(self.keys(compare.keys), compare.target, compare.relation, compare.operand)
 
-    def _op(self, op: Op) -> Op:
+    def op(self, op: Op) -> Op:
+        """An operation, with its keys under the prefix."""
         if isinstance(op, Put):
             return self.put(op)
         if isinstance(op, Delete):
@@ -122,10 +123,11 @@ class Prefix:
         return TxnResult(
             result.revision,
             result.succeeded,
-            tuple([self._op_result(part) for part in result.results]),
+            tuple([self.result(part) for part in result.results]),
         )
 
-    def _op_result(self, result: OpResult) -> OpResult:
+    def result(self, result: OpResult) -> OpResult:
+        """The result of an operation."""
         if isinstance(result, PutResult):
             return self.put_result(result)
         if isinstance(result, DeleteResult):

@@ -1,17 +1,16 @@
-"""What this node knows of the cluster: the state, its watchers, and who waits for which revision.
+"""What this node knows of the cluster: the state, its watchers, and the waits for revisions.  Pure.
 
-Told revision by revision, in order; reads and watches see a revision as soon as it was told.  No IO.
+It is fed revision by revision, in order; reads and watches see a revision as soon as it is applied.
 
 Invariants
     * Revisions are applied whole and in order, each once; one that was applied already is passed over.
-    * Watchers are told of a revision before anybody who waited for it goes on.
+    * At a revision, watches are made ready first; then the waits for it end.
     * Memory for history is bounded: past `KEPT_REVISIONS` or `KEPT_BYTES` the oldest is forgotten here,
-      a piece at each revision.  Who needs older history asks the cluster.
+      a piece at each revision.  Older history is the cluster's to read.
 """
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 import itertools
 from collections.abc import Iterable
@@ -20,41 +19,47 @@ from quoracy.engines.embedded.memory.leases import LeaseTable
 from quoracy.engines.embedded.memory.revision_log import Changes
 from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.embedded.watching.hub import WatchHub
+from quoracy.native import mypyc_attr
 from quoracy.store.model import KeyValue
 from quoracy.store.rules import Limits
 
-__all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Reached", "Replica"]
+__all__ = ["KEPT_BYTES", "KEPT_REVISIONS", "Replica", "Waiter"]
 
 KEPT_REVISIONS = 10_000
 KEPT_BYTES = 64 * 1024**2
 
-# Forgotten in one go: often enough to hold nobody up, seldom enough that it costs little.
+# Forgotten in one go: often enough to be short, seldom enough to cost little.
 _TRIM_REVISIONS = 256
 # Versions freed with each revision that comes: many times what one brings, so that it catches up.
 _TRIM_VERSIONS = 2048
 
 
-class Reached:
-    """As much of a future as waiting for a revision needs, for who wants to be called."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Waiter:
+    """Something that waits for a revision."""
 
-    __slots__ = ()
+    __slots__ = ("is_over",)
 
-    def done(self) -> bool:
-        raise NotImplementedError
+    def __init__(self) -> None:
+        self.is_over = False
 
-    def set_result(self, _: None) -> None:
-        raise NotImplementedError
+    def end(self, error: BaseException | None) -> None:
+        """The revision is here; or it is not waited for any more, for this reason."""
+        if not self.is_over:
+            self.is_over = True
+            self.ended(error)
 
-    def set_exception(self, error: BaseException) -> None:
+    def ended(self, error: BaseException | None) -> None:
+        """Called once; must not raise."""
         raise NotImplementedError
 
 
 class Replica:
-    """The contents of the store as far as this node has been told."""
+    """The contents of the store as far as this node knows them."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._waiters: list[tuple[int, int, asyncio.Future[None] | Reached]] = []
+        self._waiters: list[tuple[int, int, Waiter]] = []
         self._order = itertools.count()
         self.begin([], revision=0)
 
@@ -71,7 +76,7 @@ class Replica:
         )
         # The first revision whose changes are known here.
         self._known_from = revision + 1
-        self._forgotten = 0  # by the cluster, as far as it told
+        self._forgotten = 0  # by the cluster, as far as is known
         self._wake()
 
     @property
@@ -100,37 +105,26 @@ class Replica:
         if self.state.compact_revision < self._forgotten <= self.state.revision:
             self.state.compact(self._forgotten)
 
-    def reached(self, revision: int) -> asyncio.Future[None] | None:
-        """What to wait for until a revision is here; None if it is."""
-        if revision <= self.state.revision:
-            return None
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    def wait(self, revision: int, waiter: Waiter) -> None:
+        """End `waiter` when a revision is here, which it is not yet."""
         heapq.heappush(self._waiters, (revision, next(self._order), waiter))
-        return waiter
-
-    def when_reached(self, revision: int, reached: Reached) -> None:
-        """Call it when a revision is here, which it is not yet."""
-        heapq.heappush(self._waiters, (revision, next(self._order), reached))
 
     @property
     def is_awaited(self) -> bool:
-        """Whether anybody waits for a revision that is not here."""
-        while self._waiters and self._waiters[0][2].done():
+        """Whether there is a wait for a revision that is not here."""
+        while self._waiters and self._waiters[0][2].is_over:
             heapq.heappop(self._waiters)
         return bool(self._waiters)
 
     def fail_waiters(self, error: BaseException) -> None:
         waiters, self._waiters = self._waiters, []
         for _, _, waiter in waiters:
-            if not waiter.done():
-                waiter.set_exception(error)
+            waiter.end(error)
 
     def _wake(self) -> None:
         waiters, revision = self._waiters, self.state.revision
         while waiters and waiters[0][0] <= revision:
-            waiter = heapq.heappop(waiters)[2]
-            if not waiter.done():
-                waiter.set_result(None)
+            heapq.heappop(waiters)[2].end(None)
 
     def _forget_some(self) -> None:
         state = self.state

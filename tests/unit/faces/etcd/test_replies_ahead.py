@@ -15,8 +15,8 @@ from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.faces.etcd.services.header import Identity
 from quoracy.faces.etcd.serving.server import Face, serve_etcd
-from quoracy.remote.call_errors import CallLost
 from quoracy.remote.dial import Channel, ChannelOptions, connect
+from quoracy.remote.errors import CallLost
 from quoracy.remote.translate import txn_payload
 from quoracy.remote.urls import Address
 from quoracy.store import contention

@@ -12,17 +12,18 @@ import pytest
 
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
-from quoracy.errors import LeaseLost, Unsupported
+from quoracy.errors import LeaseLost, Unavailable
 from quoracy.faces.etcd.services.header import Identity
 from quoracy.faces.etcd.serving import server
 from quoracy.faces.etcd.serving.server import serve_etcd
-from quoracy.remote import queue_waits
+from quoracy.remote import submission
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import Address, Target
 from quoracy.store import contention
 from quoracy.store.api import Store
 from quoracy.store.contention import Place
-from quoracy.store.legacy import KnowsQueues
+from quoracy.store.coroutines import FutureCompletion
+from quoracy.store.model import WaitFirst
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 NAME = b"jobs/nightly"
@@ -53,13 +54,12 @@ async def watchers_at(store: EmbeddedStore, count: int) -> None:
             await asyncio.sleep(0.001)
 
 
-def waiting_for(store: RemoteStore, place: Place) -> asyncio.Task[int | None]:
+def waiting_for(store: Store, place: Place) -> asyncio.Task[int | None]:
     return asyncio.create_task(store.wait_first(place.name, place.key, place.token))
 
 
 async def test_the_server_tells_who_is_next_at_the_revision_of_the_release() -> None:
     async with served() as (store, remote):
-        assert isinstance(remote, KnowsQueues)
         first, second, third = [await joined(remote) for _ in range(3)]
         waiting = [waiting_for(remote, place) for place in (second, third)]
         await watchers_at(store, 2)
@@ -107,82 +107,51 @@ async def test_a_wait_outlives_its_connection() -> None:
         assert await waiting == released_at
 
 
-async def test_who_waits_for_a_future_is_told_that_it_is_next() -> None:
-    async with served() as (store, remote):
-        for asked in (remote, store):  # over the network, and in the process
-            first, second, third = [await joined(asked) for _ in range(3)]
-            told = [queue_waits.told_first(asked, place) for place in (second, third)]
-            await watchers_at(store, 2)
-            await contention.leave(asked, first)
-            assert told[0] is not None
-            assert await told[0] is True
-            assert told[1] is not None
-            assert not told[1].done()
-            await asked.revoke(third.lease)
-            await contention.leave(asked, second)
-            assert await told[1] is False  # it is gone, which `wait_first` says
-
-
-async def test_a_future_that_is_cancelled_gives_the_wait_up() -> None:
+async def test_a_wait_that_is_abandoned_leaves_nothing_on_the_server() -> None:
     async with served() as (store, remote):
         _, second = await joined(remote), await joined(remote)
-        for asked in (remote, store):
-            told = queue_waits.told_first(asked, second)
-            await watchers_at(store, 1)
-            assert told is not None
-            assert told.cancel()
-            await watchers_at(store, 0)
-            assert not told.cancel()
-
-
-async def test_who_waits_for_a_future_must_ask_after_the_connection_was_lost() -> None:
-    async with served() as (store, remote):
-        first, second = await joined(remote), await joined(remote)
-        told = queue_waits.told_first(remote, second)
+        completion = FutureCompletion(asyncio.get_running_loop())
+        remote.read(WaitFirst(second.name, second.key, second.token), completion)
         await watchers_at(store, 1)
-        remote.hang_up("for the test")
-        assert told is not None
-        assert await told is False
-        assert queue_waits.told_first(remote, second) is None  # there is no connection
-        released_at = await contention.leave(store, first)
-        assert await contention.wait_first(remote, second) == released_at
+        completion.abandon()
+        with pytest.raises(Unavailable, match="gave it up"):
+            await completion.future
+        await watchers_at(store, 0)
 
 
-async def test_a_queue_is_known_again_to_who_comes_after_it_was_left() -> None:
+async def test_a_queue_is_known_again_to_those_that_come_after_it_was_left() -> None:
     async with open_embedded("memory:") as store:
         first, second = await joined(store), await joined(store)
-        told = queue_waits.told_first(store, second)
+        waiting = waiting_for(store, second)
         await watchers_at(store, 1)
         third = await joined(store)
-        after = queue_waits.told_first(store, third)
+        after = waiting_for(store, third)
         await watchers_at(store, 2)
         # Out of order, and the first comes again, behind the others.
         await store.revoke(second.lease)
         await contention.leave(store, first)
-        assert told is not None
-        assert await told is False
-        assert after is not None
-        assert await after is True
+        assert await waiting is None
+        assert await after is not None
         fourth = await contention.join(store, NAME, first.lease)
-        last = queue_waits.told_first(store, fourth)
+        last = waiting_for(store, fourth)
         await watchers_at(store, 1)
-        assert last is not None
         await contention.leave(store, third)
-        assert await last is True
+        assert await last is not None
 
 
-async def test_who_comes_when_the_server_has_enough_of_them_watches(
+async def test_a_wait_for_which_there_is_no_room_is_a_watch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queue_waits, "WAITS_MAX", 1)
+    monkeypatch.setattr(submission, "WAITS_MAX", 1)
     async with served() as (store, remote):
         first, second, third = [await joined(remote) for _ in range(3)]
         waiting = [
             asyncio.create_task(contention.wait_first(remote, place)) for place in (second, third)
         ]
         await watchers_at(store, 2)
-        with pytest.raises(Unsupported, match="not for so many"):
-            await remote._queue_waits.wait_first(third.name, third.key, third.token)
+        channel = remote._requests.endpoints.current
+        assert channel is not None
+        assert channel.waits_count == 1
         await contention.leave(remote, first)
         await waiting[0]
         await contention.leave(remote, second)
@@ -197,15 +166,15 @@ async def test_on_an_etcd_the_client_watches_instead(tmp_path: Path) -> None:
     with running_etcd(program, tmp_path) as port:
         async with open_remote(Target((Address("127.0.0.1", port),))) as remote:
             first, second = await joined(remote), await joined(remote)
-            for said in ("does not offer", "not by this server"):  # it is asked once
-                with pytest.raises(Unsupported, match=said):
-                    await remote._queue_waits.wait_first(second.name, second.key, second.token)
             waiting = asyncio.create_task(contention.wait_first(remote, second))
             released_at = await contention.leave(remote, first)
             assert await waiting >= released_at
+            # It is asked once: from then on it is known not to know the procedure.
+            assert not remote._submission.knows_queues
+            assert await contention.wait_first(remote, second) >= released_at
 
 
-async def test_a_server_that_stops_does_not_wait_for_those_who_wait(
+async def test_a_server_that_stops_does_not_wait_for_the_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(server, "DRAIN_S", 3600.0)

@@ -12,9 +12,9 @@ import pytest
 
 from quoracy.clock import ManualClock
 from quoracy.errors import StoreClosed
-from quoracy.remote.call_errors import NotReached
 from quoracy.remote.dial import Channel
 from quoracy.remote.endpoints import PAUSE_FIRST_S, PAUSE_MAX_S, Endpoints
+from quoracy.remote.errors import NotReached
 from quoracy.remote.urls import Address
 from tests.support.asking import turns
 

@@ -15,7 +15,7 @@ from quoracy.errors import (
     Unsupported,
 )
 from quoracy.faces.etcd.errors import status_of
-from quoracy.remote.error_mapping import Reason, error_of, may_try_again, reason_of, reason_of_text
+from quoracy.remote.errors import Reason, error_of, may_try_again, reason_of, reason_of_text
 from quoracy.wire.grpc import GrpcError, StatusCode
 
 _THERE_AND_BACK = [

@@ -1,4 +1,9 @@
-"""Refusals as full errors: the wire's reason, with what the request and the server know about it."""
+"""Refusals as full errors: which key, which lease, which revision is the oldest kept.
+
+The wire says none of it.  Most of it is in the request; where several operations could be meant, or the
+server did not tell a number, it is asked.  What it answers may be a moment younger than the refusal,
+which is good enough for a person to read, and for a caller that starts afresh.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +21,27 @@ from quoracy.errors import (
     Unavailable,
 )
 from quoracy.remote.dial import Channel
-from quoracy.remote.error_details import (
+from quoracy.remote.errors import (
+    QuotaUsedUp,
+    Reason,
+    RefusedAsTooLarge,
     describe,
+    error_of,
     keys_read,
     leases_named,
     ops_count,
     puts_that_keep,
+    reason_of,
     revisions_read,
 )
-from quoracy.remote.error_mapping import QuotaUsedUp, Reason, RefusedAsTooLarge, error_of, reason_of
-from quoracy.remote.maintenance import Upkeep
-from quoracy.remote.requests import Asking, Kind
+from quoracy.remote.maintenance import Maintenance
+from quoracy.remote.requests import Kind, Requests
 from quoracy.remote.translate import range_request, revision_of, watch_request
 from quoracy.store.model import Keys, Op, Range
 from quoracy.wire.etcd import rpc
 from quoracy.wire.grpc import GrpcError
 
-__all__ = ["Explaining"]
+__all__ = ["Refusals"]
 
 logger = logging.getLogger(__name__)
 
@@ -41,11 +50,11 @@ _WATCH = "/etcdserverpb.Watch/Watch"
 _TIME_TO_LIVE = "/etcdserverpb.Lease/LeaseTimeToLive"
 
 
-class Explaining:
+class Refusals:
     """Asks the server what a refusal left out."""
 
-    def __init__(self, asking: Asking, upkeep: Upkeep) -> None:
-        self._asking, self._upkeep = asking, upkeep
+    def __init__(self, requests: Requests, maintenance: Maintenance) -> None:
+        self._requests, self._maintenance = requests, maintenance
         self._compacted = 0  # as far as we know
 
     def note_compaction(self, revision: int) -> None:
@@ -111,7 +120,7 @@ class Explaining:
     async def _other_error(self, error: GrpcError, what: str, *, write: bool) -> QuoracyError:
         if reason_of(error) is Reason.NO_SPACE:
             try:
-                server = await self._upkeep.status()
+                server = await self._maintenance.status()
             except QuoracyError:
                 return QuotaUsedUp()  # which is certain, whatever became of the question
             return QuotaUsedUp(size=server.dbSizeInUse, size_max=server.dbSizeQuota)
@@ -158,8 +167,9 @@ class Explaining:
             finally:
                 stream.cancel()
 
+        attempts = self._requests.attempts(Kind.READ, "oldest revision")
         try:
-            self.note_compaction(await self._asking.ask_by(once, Kind.READ, "oldest revision"))
+            self.note_compaction(await self._requests.attempt(once, attempts))
         except QuoracyError as error:
             logger.info("the oldest revision could not be learned: %s", error)
 
@@ -172,13 +182,13 @@ class Explaining:
     async def _look(self, keys: Keys, *, at: int | None) -> int:
         """The store's revision, by way of a read."""
         request = range_request(Range(keys, at=at, limit=1, keys_only=True))
-        answer = await self._asking.ask(_RANGE, request.encode(), Kind.READ, "newest revision")
+        answer = await self._requests.ask(_RANGE, request.encode(), Kind.READ, "newest revision")
         return revision_of(rpc.RangeResponse.decode(answer).header)
 
     async def _missing_key(self, candidates: Sequence[bytes]) -> bytes:
         for key in candidates[:-1]:
             request = range_request(Range(key, count_only=True))
-            answer = await self._asking.ask(_RANGE, request.encode(), Kind.READ, "missing key")
+            answer = await self._requests.ask(_RANGE, request.encode(), Kind.READ, "missing key")
             if not rpc.RangeResponse.decode(answer).count:
                 return key
         return candidates[-1]
@@ -186,7 +196,9 @@ class Explaining:
     async def _missing_lease(self, candidates: Sequence[int]) -> int:
         for lease in candidates[:-1]:
             request = rpc.LeaseTimeToLiveRequest(ID=lease)
-            answer = await self._asking.ask(_TIME_TO_LIVE, request.encode(), Kind.READ, "missing lease")
+            answer = await self._requests.ask(
+                _TIME_TO_LIVE, request.encode(), Kind.READ, "missing lease"
+            )
             if rpc.LeaseTimeToLiveResponse.decode(answer).TTL < 0:
                 return lease
         return candidates[-1]

@@ -1,38 +1,103 @@
-"""What a server's refusal means: the gRPC status and etcd's text, as Quoracy's errors.
+"""How a request can fail: the connection's errors, and a server's refusals as Quoracy's errors.  Pure.
 
-etcd's texts are its API: its own clients tell errors apart by them, and so does this table.  A text it
-does not know is judged by its status code; and whatever cannot be judged is not called "not applied".
+etcd's texts are part of its API: its own clients tell errors apart by them, and so does the table here.
+A text that is not in it is judged by its status code; a write whose status cannot be judged is not
+called "not applied".
 
-The wire says less than our errors do (which key, which revision is the oldest).  `Reason` is what the
-wire says; the store fills in the rest, from the request and, where it must, by asking.
+The wire says less than our errors do: not which key, nor which revision is the oldest kept.  `Reason`
+is what the wire says; `refusals` fills in the rest, from the request and, where it must, by asking.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import Enum
 
 from quoracy.errors import (
     Indeterminate,
     InvalidRequest,
     NoSpace,
+    Overloaded,
     QuoracyError,
     Rejected,
     TooLarge,
     Unavailable,
     Unsupported,
 )
+from quoracy.store.model import Keys, Op, Put, Range, Txn, WaitFirst
 from quoracy.wire.grpc import GrpcError, StatusCode
 
 __all__ = [
+    "AnswerUnreadable",
+    "CallLost",
+    "DeadlinePassed",
+    "NotReached",
     "QuotaUsedUp",
     "Reason",
     "RefusedAsTooLarge",
+    "TooManyInFlight",
+    "describe",
     "error_of",
     "indeterminate",
+    "keys_read",
+    "leases_named",
     "may_try_again",
+    "ops_count",
+    "puts_that_keep",
     "reason_of",
     "reason_of_text",
+    "revisions_read",
 ]
+
+_SHOWN_BYTES_MAX = 60
+
+
+# -- the connection --------------------------------------------------------------------------
+
+
+class CallLost(Unavailable):
+    """A call got no answer.
+
+    left: whether the request may have reached the server.  If not, nobody has carried it out, and it
+        can safely be sent again.
+    """
+
+    def __init__(self, cause: str, *, left: bool) -> None:
+        super().__init__(cause)
+        self.cause, self.left = cause, left
+
+
+class DeadlinePassed(CallLost):
+    """There was no answer in time."""
+
+    def __init__(self, timeout_s: float, *, left: bool = True) -> None:
+        super().__init__(f"no answer within {timeout_s:.3g} s", left=left)
+
+
+class NotReached(Unavailable):
+    """No server could be reached; the message names each and why."""
+
+
+class AnswerUnreadable(CallLost):
+    """The answer is over our limit, or is none to this call: asking again does not help."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(f"the answer cannot be used: {cause}", left=True)
+
+
+class TooManyInFlight(Overloaded):
+    """Too many requests, or too many bytes of them, wait for their answers."""
+
+    def __init__(self, *, pending: int, pending_max: int, what: str) -> None:
+        Unavailable.__init__(
+            self,
+            f"{pending:,} {what} wait to be sent or to be answered; the limit is {pending_max:,}. "
+            "Ask for less at a time, or use more connections.",
+        )
+        self.pending, self.pending_max = pending, pending_max
+
+
+# -- what a server says ----------------------------------------------------------------------
 
 
 class Reason(Enum):
@@ -196,3 +261,76 @@ def indeterminate(what: str, cause: str) -> Indeterminate:
         f"{what}: {cause}. It may have been applied, or not; it was not sent again. "
         "Read before you write again."
     )
+
+
+# -- what a request says ---------------------------------------------------------------------
+
+
+def describe(op: Op | WaitFirst | str) -> str:
+    """A request in a few words.
+
+    >>> describe(Put(b"jobs/7", b"..."))
+    "put of b'jobs/7'"
+    """
+    match op:
+        case str():
+            return op
+        case Put():
+            return f"put of {_short(op.key)}"
+        case Range():
+            return f"range of {_short(op.keys)}"
+        case WaitFirst():
+            return f"wait of {_short(op.key)} for the front of its queue"
+        case Txn():
+            first = next((inner for inner in op.then + op.otherwise), None)
+            count = len(op.then) + len(op.otherwise)
+            named = f" ({describe(first)}, ...)" if first is not None else ""
+            return f"transaction of {count} operations{named}"
+        case _:
+            return f"delete of {_short(op.keys)}"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_BYTES_MAX else text[:_SHOWN_BYTES_MAX] + "..."
+
+
+def _operations(op: Op) -> Iterator[Op]:
+    yield op
+    if isinstance(op, Txn):
+        for inner in op.then + op.otherwise:
+            yield from _operations(inner)
+
+
+def puts_that_keep(op: Op) -> list[bytes]:
+    """The keys that must exist, since a put keeps their value or lease."""
+    return [
+        inner.key
+        for inner in _operations(op)
+        if isinstance(inner, Put) and (inner.ignore_value or inner.ignore_lease)
+    ]
+
+
+def leases_named(op: Op) -> list[int]:
+    named = (inner.lease for inner in _operations(op) if isinstance(inner, Put) and inner.lease)
+    return list(dict.fromkeys(named))
+
+
+def keys_read(op: Op) -> Keys:
+    """Keys that the request reads in the past, so that its user may read them."""
+    return next(
+        (inner.keys for inner in _operations(op) if isinstance(inner, Range) and inner.at is not None),
+        b"\0",
+    )
+
+
+def revisions_read(op: Op) -> list[int]:
+    return [inner.at for inner in _operations(op) if isinstance(inner, Range) and inner.at is not None]
+
+
+def ops_count(op: Op) -> int:
+    """The number of operations as servers count it: the longest list on the longest path."""
+    if not isinstance(op, Txn):
+        return 0
+    here = max(len(op.compares), len(op.then), len(op.otherwise))
+    return here + max((ops_count(inner) for inner in op.then + op.otherwise), default=0)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from quoracy.remote.call_errors import CallLost
 from quoracy.remote.dial import Channel, ChannelOptions
+from quoracy.remote.errors import CallLost
 from quoracy.remote.urls import Address
 from tests.unit.wire.http2.peer import ACK, ping, settings
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -14,7 +13,7 @@ from quoracy.errors import Compacted, InvalidRequest
 from quoracy.remote.translate import events_of
 from quoracy.remote.watch import RemoteWatch
 from quoracy.remote.watch_hub import WatchHub, tells_the_truth
-from quoracy.store.model import Event, KeyRange, WatchBatch
+from quoracy.store.model import KeyRange, WatchBatch
 from quoracy.wire.etcd import kv as wire_kv
 from quoracy.wire.etcd import rpc
 from tests.support.asking import take
@@ -233,51 +232,45 @@ async def test_a_watch_is_entered_once() -> None:
         await watch.__aenter__()
 
 
-# -- followed, not iterated
+# -- polled -----------------------------------------------------------------------------------
 
 
-class _Following:
-    """A consumer that is called."""
-
-    def __init__(self, watch: RemoteWatch) -> None:
-        self.told: list[tuple[int, int]] = []
-        self.breaks_at = 0
-        self.task = asyncio.create_task(watch.follow(self._on_revision))
-
-    def _on_revision(self, revision: int, events: Sequence[Event]) -> None:
-        if revision == self.breaks_at:
-            raise ValueError(revision)
-        self.told.append((revision, len(events)))
-
-
-async def test_who_follows_is_called_with_each_revision_as_it_comes() -> None:
+async def test_a_watch_that_is_polled_is_ready_in_the_turn_in_which_something_comes() -> None:
     hub = _Hub(events_max=2)
     watch = await _watch(hub)
-    _tell(watch, _response(2))  # before it is followed
-    following = _Following(watch)
-    await asyncio.sleep(0)
-    assert following.told == [(2, 1)]
+    _tell(watch, _response(2))  # before anybody polls
+    polled: list[tuple[int, int]] = []
+
+    def poll() -> None:
+        while (batch := watch.poll()) is not None:
+            polled.extend(_counts([batch]))
+
+    watch.on_ready(poll)
+    poll()
+    assert polled == [(2, 1)]
     _tell(watch, _response(2, 3, 3, 3, 4))
-    assert following.told == [(2, 1), (3, 3), (4, 1)]
+    assert polled == [(2, 1), (3, 3), (4, 1)]
     _tell(watch, _response(6, 6, fragment=True))
     _tell(watch, _response(6))
     watch.on_progress(9)
     watch.request_progress()
     watch.on_progress(10)
-    assert following.told[3:] == [(6, 3), (10, 0)]
+    assert polled[3:] == [(6, 3), (10, 0)]
     assert (watch.revision, watch.request().start_revision) == (10, 11)
-    assert not hub.resting, "there is no buffer to be full"
-    watch.fail(Compacted(wanted=11, oldest=20))
-    with pytest.raises(Compacted):
-        await following.task
+    assert not hub.resting, "what is taken at once never fills the buffer"
 
 
-async def test_what_a_follower_raises_ends_the_watch() -> None:
+async def test_polling_tells_how_the_watch_ended() -> None:
     watch = await _watch(_Hub())
-    following = _Following(watch)
-    following.breaks_at = 3
-    await asyncio.sleep(0)
-    _tell(watch, _response(2, 3))
-    with pytest.raises(ValueError, match="3"):
-        await following.task
-    assert following.told == [(2, 1)]
+    calls: list[None] = []
+    watch.on_ready(lambda: calls.append(None))
+    watch.fail(Compacted(wanted=11, oldest=20))
+    assert calls
+    for _ in range(2):
+        with pytest.raises(Compacted):
+            watch.poll()
+
+
+async def test_a_watch_that_was_not_entered_cannot_be_polled() -> None:
+    with pytest.raises(InvalidRequest, match="not open"):
+        RemoteWatch(cast(WatchHub, _Hub()), b"k").poll()
