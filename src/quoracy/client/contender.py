@@ -26,7 +26,6 @@ from quoracy.client.queue_entry import ASK_AGAIN_S
 from quoracy.client.session import Session
 from quoracy.errors import (
     Indeterminate,
-    LeaseLost,
     LeaseNotFound,
     SessionLost,
     StoreClosed,
@@ -35,7 +34,8 @@ from quoracy.errors import (
 )
 from quoracy.store import contention
 from quoracy.store.contention import Place, joining, joining_if_free, leaving, place_key, place_of
-from quoracy.store.model import KeyValue, Revision, SortTarget, Txn, TxnResult
+from quoracy.store.coroutines import FutureCompletion
+from quoracy.store.model import KeyValue, Revision, SortTarget, Txn, TxnResult, WaitFirst
 
 __all__ = ["Contender", "Contest", "contenders"]
 
@@ -202,18 +202,22 @@ def _abandoned(ground: Ground, key: bytes, session: Session, outcome: Outcome) -
 
 
 async def _wait_first(ground: Ground, place: Place) -> None:
+    """Wait until the place is the first of its queue.  Raises `SessionLost` if it is gone."""
+    loop = asyncio.get_running_loop()
     while True:
+        waiting = FutureCompletion(loop)
+        ground.store.read(WaitFirst(place.name, place.key, place.token), waiting)
         try:
-            await contention.wait_first(ground.store, place)
-            return
+            seen = await waiting.wait()
         except StoreClosed:
             raise
         except (Unavailable, Indeterminate) as error:
             _log.info("waiting for %r goes on: %s", place.name, error)
             await ground.clock.sleep(ASK_AGAIN_S)
-        except LeaseLost as error:
-            # Somebody deleted the key: as good as a session that is lost.
-            raise SessionLost(str(error)) from error
+            continue
+        if seen is None:  # somebody deleted the key: as good as a session that is lost
+            raise SessionLost(f"the place {place.key!r} in the queue is gone. Join again.")
+        return
 
 
 def _give_up(ground: Ground, place: Place, session: Session) -> None:

@@ -165,7 +165,7 @@ class RemoteStore(CoroutineStore):
         )
         authentication = Authentication(target.user, target.password, timeout_s=timeout_s)
         self._requests = Requests(endpoints, authentication, timeout_s=timeout_s, rng=rng)
-        self._submission = Submission(self._requests, self._unanswered)
+        self.submission = Submission(self._requests, self._unanswered)
         self._finishing: set[asyncio.Task[Result]] = set()
         # A server can say how it is doing without a leader, too.
         without_leader = dataclasses.replace(options, require_leader=False)
@@ -210,7 +210,7 @@ class RemoteStore(CoroutineStore):
         try:
             if not isinstance(op, WaitFirst):
                 check_op(op, self._limits)
-            self._submission.begin(op, completion)
+            self.submission.begin(op, completion)
         except Rejected as error:  # it breaks a rule, or cannot be put into a request
             self._loop.call_soon(completion.done, None, error)
 
@@ -280,7 +280,7 @@ class RemoteStore(CoroutineStore):
         async def once(channel: Channel, token: str | None, deadline: float) -> bytes:
             del deadline  # there is none
             call = AwaitedCall(channel, sent.payload)
-            if not self._submission.begin_wait(call, channel, token):
+            if not self.submission.begin_wait(call, channel, token):
                 raise Unsupported("a watch does as well")
             return await call.future
 
@@ -291,7 +291,7 @@ class RemoteStore(CoroutineStore):
         except GrpcError as error:
             if error.code is not StatusCode.UNIMPLEMENTED:
                 raise error_of(error, describe(op), write=False) from error
-            self._submission.knows_queues = False
+            self.submission.knows_queues = False
         except Unsupported:
             pass
         return await wait_by_watching(self, op.name, op.key, op.token)

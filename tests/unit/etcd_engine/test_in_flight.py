@@ -139,7 +139,7 @@ async def test_reads_and_waits_that_are_given_up_end(store: EtcdStore, proxy: Tc
         completion = FutureCompletion(asyncio.get_running_loop())
         store.read(op, completion)
         completion.abandon()
-        with pytest.raises(Unavailable, match="gave|given up"):
+        with pytest.raises(Unavailable, match=r"gave|given up"):
             await completion.future
     proxy.pass_all()
 

@@ -170,7 +170,7 @@ async def test_on_an_etcd_the_client_watches_instead(tmp_path: Path) -> None:
             released_at = await contention.leave(remote, first)
             assert await waiting >= released_at
             # It is asked once: from then on it is known not to know the procedure.
-            assert not remote._submission.knows_queues
+            assert not remote.submission.knows_queues
             assert await contention.wait_first(remote, second) >= released_at
 
 

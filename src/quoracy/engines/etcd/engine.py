@@ -263,11 +263,7 @@ class EtcdStore(CoroutineStore):
         except Compacted:
             # The cluster knows that past, or says how far back it does.
             forwarded = Forwarded(self._in_flight, completion, False)
-            if isinstance(op, Txn):
-                self.remote.submit(self.prefix.txn(op), forwarded)
-            else:
-                outward = msgspec.structs.replace(op, keys=self.prefix.keys(op.keys))
-                self.remote.read(outward, forwarded)
+            self.remote.submission.begin(self.prefix.op(op), forwarded)
         except QuoracyError as error:
             completion.done(None, error)
         else:
@@ -290,13 +286,11 @@ class EtcdStore(CoroutineStore):
     def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
         try:
             check_op(op, self.limits)
-            if writes((op,)):
+            if not isinstance(op, Txn) or writes((op,)):
                 self._check_serving()
-                outward = self.prefix.op(op)
-                assert not isinstance(outward, Range)
-                self.remote.submit(outward, Forwarded(self._in_flight, completion, True))
+                forwarded = Forwarded(self._in_flight, completion, True)
+                self.remote.submission.begin(self.prefix.op(op), forwarded)
                 return
-            assert isinstance(op, Txn)
             self._check_open()
             if reads_serializably(op):
                 self._loop.call_soon(self._answer, op, completion)  # not within `submit`
