@@ -1,13 +1,13 @@
-"""Getting to the front of a queue: what locks and elections have in common.
+"""Contenders for a name: the queue that locks and elections have in common.
 
-The queue is etcd's (`store.contention`): a key under the name, attached to the session's lease;
-whoever's is the oldest owns the name, everyone else waits for the one right before.
+The queue is etcd's (`store.contention`): a key under the name, attached to the session's lease.  The
+oldest key owns the name; every other contender waits for the one right before it.
 
 Invariants
     * Cancelled, timed out or failed at any await, no place is left in the queue: one that was taken is
       given up, one that may have been taken is looked for until the session ends.
     * A session that is lost while waiting loses its place; the wait goes on in the next one, at the
-      end. What was *held* is never taken again like this.
+      end.  What was *held* is never taken again like this.
     * A store that cannot be asked while waiting is asked again, until the time is over.
 """
 
@@ -46,7 +46,7 @@ H = TypeVar("H", bound=Held)
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """Somebody in a queue: the first holds what the others wait for.
+    """One entry of a queue: the first holds what the others wait for.
 
     identity: what it calls itself; empty for clients of other kinds that give no name.
     token: what its fencing token is, or will be.
@@ -104,8 +104,8 @@ class Contest(Generic[H]):
                     session = await ground.session()
             key = ground.take_key(place_key(self._name, session.id))
             try:
-                # Most locks are free, and "if nobody is there" is less for everyone on the way than
-                # the question who is: that is asked only if it fails.
+                # Most locks are free, and to take one if the queue is empty costs less than to join the
+                # queue and read it: that is done only if it is not empty.
                 with ground.waiting(what, patience, session):
                     result = await _send(ground, key, session, self._taking(session, key))
                 if result.succeeded:
@@ -115,7 +115,7 @@ class Contest(Generic[H]):
                 _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
 
     async def try_win(self) -> H | None:
-        """Be the first if nobody is in the queue; it is not joined otherwise.
+        """Be the first if the queue is empty; it is not joined otherwise.
 
         Raises `TimedOut` if there is no session at the moment: that is not waited for either.
         """
@@ -165,7 +165,7 @@ class Contest(Generic[H]):
 
 
 async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnResult:
-    """Send what may take a place; should we not be there for the answer, the place is given up."""
+    """Send what may take a place; if this is cancelled, the place is given up."""
     outcome = ground.writes.begin(txn)
     try:
         return await outcome.settled()
@@ -178,7 +178,7 @@ def _not_taken(
     ground: Ground, key: bytes, session: Session, outcome: Outcome, error: BaseException
 ) -> None:
     if not outcome.is_over or isinstance(error, asyncio.CancelledError):
-        # Nobody is there for the answer: cancelled, or closed with its loop or by its program.
+        # Nobody waits for the answer any more: cancelled, or closed with its loop or by its program.
         outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
         return
     match error:

@@ -177,7 +177,7 @@ class Held:
             outcome.add_done_callback(self._release_answered)
 
     def _begin_release(self) -> Outcome | None:
-        """Send what gives it up; whoever calls this sees to the answer.  None: it is lost."""
+        """Send what gives it up; the caller handles the answer.  None: it is lost."""
         session = self._session
         # Asked first: that looks at the clock, and notes a loss that nobody was told of yet.
         is_lost = session.is_lost

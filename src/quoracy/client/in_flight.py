@@ -1,4 +1,4 @@
-"""Writes in flight: whoever waits for one may be cancelled, the write is not.
+"""Writes in flight: a task that waits for one may be cancelled, the write is not.
 
 A cancelled wait leaves open whether the write happened only as long as it is in flight; then `Outcome`
 knows, and the task that was cancelled can have it undone.

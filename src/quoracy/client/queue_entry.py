@@ -1,11 +1,11 @@
-"""One attempt to get something: the keys it puts, waiting behind older ones, and leaving nothing.
+"""One attempt to get something: the keys it puts, the wait behind older ones, and its removal.
 
     with Attempt(ground, session, b"jobs/queue/") as attempt:
         result = await attempt.send(Txn((), (Put(attempt.keys[0], b"", session.id),)))
         await attempt.wait_turn(...)              # whatever is raised in here takes the keys away
 
-For recipes whose queue is not etcd's (that one is in `contending`): more than one key for an attempt,
-or an order in which not everybody waits for the one right before.
+For recipes whose queue is not etcd's (that one is in `contender`): more than one key for an attempt, or
+an order in which a contender does not always wait for the one right before it.
 
 Invariants
     * Every key is attached to the session's lease, and no two attempts ever have one of the same name:
@@ -85,7 +85,7 @@ class Attempt:
             return
         if self._sent.is_over:
             self._withdraw(self._sent)
-        else:  # we are not there for the answer
+        else:  # nobody waits for the answer any more
             self._sent.add_done_callback(self._withdraw)
 
     async def send(self, txn: Txn) -> TxnResult:

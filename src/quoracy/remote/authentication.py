@@ -1,8 +1,8 @@
-"""Name and password become a token, once for everyone who waits, and again when the token is refused.
+"""Authentication: a token for a name and a password, renewed when the server refuses it.
 
 Invariants
-    * One sign-in at a time; whoever needs a token meanwhile waits for that one.
-    * A refused password is told to whoever asked, and not tried again on its own.
+    * One sign-in at a time; callers that need a token meanwhile wait for that one.
+    * If the password is refused, the callers get the error; it is not tried again by itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
 
 
 class Authentication:
-    """Who this client is.
+    """The identity of this client.
 
-    token: what shows it, if one is needed.
+    token: what proves it, if one is needed.
     ready: whether `token` can be used as it is.
     """
 
@@ -44,7 +44,7 @@ class Authentication:
             self._attempt = asyncio.create_task(self._ask(channel), name="quoracy-sign-in")
             self._attempt.add_done_callback(self._over)
         attempt = self._attempt
-        # Not awaited itself: who gives up waiting must not take the others' attempt along.
+        # Not awaited itself: a caller that is cancelled must not cancel the attempt of the others.
         await asyncio.wait([attempt])
         attempt.result()
 
@@ -71,7 +71,7 @@ class Authentication:
             )
         except GrpcError as error:
             if reason_of(error) is Reason.AUTH_OFF:
-                return ""  # a server that asks nobody's name takes ours without one
+                return ""  # without authentication the server needs no token
             raise error_of(error, f"signing in as {self._user!r}", write=False) from error
         return AuthenticateResponse.decode(answer).token
 

@@ -1,6 +1,6 @@
-"""One call on a connection: a unary one is a future, a streaming one can be sent to and read from.
+"""Calls on a connection: unary ones, and streams of messages in both directions.
 
-Calls only keep what belongs to one stream; `exchange.Channel` moves the bytes and tells them what came.
+A call keeps what belongs to one stream; `channel.Channel` moves the bytes and passes on what came.
 
 Invariants
     * A call ends exactly once: with an answer, a status, or a `CallLost`.
@@ -166,7 +166,7 @@ class StreamCall:
     """A call with any number of messages in both directions.
 
     `receive` gives the next message, and raises what the call ended with, again and again; one task may
-    wait for it at a time.  After `listen` messages go to a function, and `receive` only tells the end.
+    wait for it at a time.  After `listen` messages go to a function, and `receive` only ends.
     """
 
     def __init__(self, channel: Channel, stream_id: int, size_max: int) -> None:
@@ -185,7 +185,7 @@ class StreamCall:
         return self._ended is not None
 
     def send_soon(self, payload: bytes) -> None:
-        """Send one small message; nothing if the call has ended, which `receive` tells."""
+        """Send one small message; nothing if the call has ended, which `receive` raises."""
         if self._ended is None:
             self._channel.send_message(self.stream_id, payload)
 
@@ -196,9 +196,9 @@ class StreamCall:
     def listen(self, listener: Callable[[bytes], None]) -> None:
         """Call it with each message that comes from now on, in the turn in which it comes.
 
-        It must not raise; whatever it is told after it cancelled the call is not for it.
+        It must not raise.  It may still be called after it has cancelled the call.
         """
-        assert not self._messages, "what came before would be told after what comes now"
+        assert not self._messages, "what came before would come after what comes now"
         self._listener = listener
 
     def receive(self) -> asyncio.Future[bytes]:
@@ -220,12 +220,12 @@ class StreamCall:
         return message
 
     def cancel(self) -> None:
-        """Be done with it, whatever still comes."""
+        """Give it up, whatever still comes."""
         if self._ended is None:
             self._channel.abandon(self.stream_id)
             self.fail(CallLost("the call was given up", left=True))
 
-    # -- told by the channel ------------------------------------------------------------------
+    # -- called by the channel ----------------------------------------------------------------
 
     def on_head(self, head: HeaderBlock, *, ends: bool) -> None:
         if ends or head.status != b"200":

@@ -1,15 +1,15 @@
 """One HTTP/2 connection to one server, with any number of gRPC calls on it.
 
-A thin shell around the sans-IO `wire.http2.Connection`.  A unary call is a future, not a task;
-everything that is said in one turn of the loop leaves in one write, but for a call that is alone, which
-leaves at once.  What waits is in `call_waits`, so that this is compiled.
+A thin shell around the sans-IO `wire.http2.Connection`.  A unary call is no task; everything that is
+sent in one turn of the loop leaves in one write, but for a call that is alone, which leaves at once.
+There are no coroutines here, so that this can be compiled: what can be awaited is a future.
 
 Invariants
     * Every call ends: with what the server said, by its deadline, or when the connection does.
     * A connection that goes silent while calls are open is asked (PING), and ended if it stays silent:
       a network that swallows packets looks like a quiet server otherwise.
-    * What waits to be sent is bounded: calls beyond `SEND_BYTES_MAX`, or beyond the streams the server
-      allows, wait without having left; more than `CALLS_WAITING_MAX` of them are refused.
+    * Calls beyond `SEND_BYTES_MAX`, or beyond the streams that the server allows, wait without having
+      left.  How many there may be is for the callers to bound (`submission`).
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _TICK_S = 0.05
 # With streams only there is nothing but silence to look for.
 _SLOW_TICK_S = 1.0
 _TICKS_IN_SILENCE_MIN = 3
-# How long an answer to the server's PING waits.  To learn what the line takes, grpc-go sends one with
-# the first data that comes after the last was answered.  Answered at once, that is one for each call of
-# who has one call at a time, and a wake-up and a write more for both sides.
+# How long an answer to the server's PING waits.  To estimate the bandwidth, grpc-go sends one with the
+# first data that comes after the last was answered.  Answered at once, that is one for each call of a
+# client with one call at a time, and a wake-up and a write more for both sides.
 _PING_ANSWER_S = 0.05
 
 
 class Channel:
-    """A connection.  Made by `channel.connect`; lives on the loop it was made on.
+    """A connection.  Made by `dial.connect`; lives on the loop it was made on.
 
     An `asyncio.Protocol` in all but name: compiled, it cannot inherit from one.
     """
@@ -67,7 +67,7 @@ class Channel:
     def __init__(self, address: Address, options: ChannelOptions, *, secure: bool) -> None:
         self.address = address
         self.served = False  # whether any call was answered
-        self.server_version: str | None = None  # noted by whoever asked for it
+        self.server_version: str | None = None  # noted by the caller that asked for it
         self._options = options
         self._scheme = "https" if secure else "http"
         self._loop = asyncio.get_running_loop()
@@ -125,8 +125,8 @@ class Channel:
     ) -> asyncio.Future[bytes]:
         """Call once.  Ends with the answer, with `GrpcError` for the server's status, or `CallLost`.
 
-        `deadline`, by the loop's clock, is when the call ends here.  `timeout_s` is what the server is
-        told and may be a little more: calls that are told the same share their encoded head.
+        `deadline`, by the loop's clock, is when the call ends here.  `timeout_s` is what the server
+        gets, and may be a little more: calls with the same one share their encoded head.
         """
         call = AwaitedCall(self, payload)
         self._begin(call, path, timeout_s, token, deadline)
@@ -282,7 +282,7 @@ class Channel:
         self._unflushed.append(call)
         self._http.send_request(stream_id, call.head, frame(call.payload))
         if len(self._unary) == 1 and not self._flushing:
-            self._flush()  # nobody is there to share a write with: a turn of the loop is time lost
+            self._flush()  # no other call shares the write: a turn of the loop is time lost
         else:
             self._flush_soon()
 
@@ -312,12 +312,12 @@ class Channel:
                     self._transport.write(data)
                 except RuntimeError as error:
                     # uvloop, of a connection that just broke: it is closed, and not yet "closing".
-                    # Not at once: who begins a call hears how it ended after that has returned.
+                    # Not at once: a call ends after `begin` has returned.
                     self._loop.call_soon(self._end, None, f"the connection broke ({error})")
                 else:
                     self._unflushed.clear()
 
-    # -- told by the transport ----------------------------------------------------------------
+    # -- called by the transport --------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -363,7 +363,7 @@ class Channel:
         self._end(None, f"the connection broke ({exc})" if exc is not None else "the server hung up")
         self._note_closed()
 
-    # -- told by the other side ---------------------------------------------------------------
+    # -- what the server sends ----------------------------------------------------------------
 
     def _on_answer(self, answer: WholeAnswer) -> None:
         self.served = True
@@ -492,7 +492,7 @@ class Channel:
             stream.fail(error or CallLost(cause, left=True))
         if not self._ready.done():
             self._ready.set_exception(error or CallLost(cause, left=False))
-            self._ready.exception()  # nobody may be waiting for it any more
+            self._ready.exception()  # there may be no waiter any more
 
     # -- time ---------------------------------------------------------------------------------
 

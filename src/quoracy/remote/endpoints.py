@@ -1,4 +1,4 @@
-"""Several servers, one connection: which server is spoken to, and when to try the next.
+"""The servers of a store: which one is used, and when to try the next.
 
 A connection is made when it is first needed.  When it is lost, or no server answers, the next attempt
 is made at the next server; after a round of all of them failed, only after a pause that doubles from
@@ -96,7 +96,7 @@ class Endpoints:
     def try_others(self) -> None:
         """Go on at another server, if one can be reached; until then as before.
 
-        For who doubts the server that is spoken to, but cannot be sure that another is better.
+        For callers that doubt the current server, but cannot be sure that another is better.
         """
         channel = self.current
         if channel is not None:
@@ -195,7 +195,7 @@ class Endpoints:
         self._round = None
         if attempt.cancelled():
             return
-        if attempt.exception() is None:  # which also marks an error as seen: callers may have left
+        if attempt.exception() is None:  # this also marks an error as seen: callers may have left
             self.latest = attempt.result()
             self.ever_connected = True
             self._last_failure = None

@@ -1,11 +1,9 @@
-"""The answers that come thousands of times a second, read without what nobody looks at.
+"""Common answers, read straight from the bytes into values of the store.
 
-`wire.etcd` decodes every field into a message, and `translate` makes values of the store of that.  Here
-the values are read from the bytes.  What is not of the plain shape is left to those two: None says so.
-Fields may come in any order there; etcd writes them in ascending order, and nothing else is plain here.
-
-Measured, the full way and this: 4.1 and 1.8 us for a transaction with one put, 3.9 and 2.5 for a read
-of one key, 2.1 and 0.7 for a put, 4.7 and 2.1 for a message of a watch with one event.
+`wire.etcd` decodes every field into a message, and `translate` makes values of that.  A second way for
+the answers that come thousands of times a second; it takes about half of the time.  What is not of the
+common shape is left to those two: None says so.  etcd writes fields in ascending order, and any other
+order is not the common shape.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _DELETED = 0x10
 _INT64_END = 1 << 63
 _RANGE_BYTES_MAX = 512
 
-# The cluster and the member of the header read last, as they are written: nearly always the same again.
+# The cluster and the member of the last header, encoded: nearly always the same again.
 _ids = b""
 
 

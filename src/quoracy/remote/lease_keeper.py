@@ -1,8 +1,8 @@
-"""Leases kept alive over one stream, shared by everyone who keeps one.
+"""Keep-alives of leases, over one stream for all of them.
 
 The server answers each request in turn, so the answers to one lease come in the order it was asked for.
-A request whose stream is lost fails with it; whether it is sent again is the asker's to decide, and may
-be: to renew a lease twice is to renew it.
+A request whose stream is lost fails with it.  The caller may send it again: renewing a lease twice is
+renewing it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What servers offer beyond the Store contract: who they are, how they do, a copy of their data."""
+"""What servers offer beyond the Store contract: members, status, the health of a cell, snapshots."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class CellHealth(msgspec.Struct, frozen=True):
 
 
 class EndpointStatus(msgspec.Struct, frozen=True):
-    """One server: how it does, or why it cannot be asked.
+    """One server: its status, or why it cannot be asked.
 
     `cell` is there if it was asked for and the server is a Quoracy node on a cluster.
     """

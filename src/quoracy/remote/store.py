@@ -1,15 +1,14 @@
 """`RemoteStore`: the Store protocol over the network, against Quoracy's own server or a real etcd.
 
 What the network adds to the contract
-    * A request has `timeout_s`.  A read that is not answered by then raises `Unavailable`; a write that
-      may have left this process raises `Indeterminate`, and is never sent a second time.
+    * A request has `timeout_s`.  A read that is not answered by then ends with `Unavailable`; a write
+      that may have left this process ends with `Indeterminate`, and is never sent a second time.
     * Reads are linearizable unless they ask for `serializable`.
-    * Limits are the server's: what is too large is refused by it, and its limit is not told.  Who knows
-      them can have them checked here, before anything is sent.
+    * Limits are the server's: it refuses what is too large, and its limit is not known here.  A caller
+      that knows its limits can have them checked here, before anything is sent.
 
 What cannot be known from here: how many watchers others have (`status` counts our own), a quota that
-the server does not tell (0), and a compaction to revision 1 that somebody else asked for (it takes
-nothing away).
+the server does not report (0), and a compaction to revision 1 by another client (it removes nothing).
 """
 
 from __future__ import annotations
@@ -417,7 +416,7 @@ class RemoteStore(CoroutineStore):
 
     async def _times_error(self, error: GrpcError, what: str) -> QuoracyError:
         if reason_of(error) is Reason.COMPACTED:
-            # Which revision it was is not told, only that it is older than what is kept.
+            # Which revision it was is not known, only that it is older than what is kept.
             oldest = await self._refusals.compact_revision()
             return Compacted(wanted=oldest - 1, oldest=oldest)
         if error.code is not StatusCode.UNIMPLEMENTED:
@@ -462,7 +461,7 @@ class RemoteStore(CoroutineStore):
         return None if channel is None else channel.address
 
     def prefer(self, address: Address) -> None:
-        """Speak to this server from now on, if it is one of ours; calls that run go on."""
+        """Use this server from now on, if it is one of ours; calls that run go on."""
         self._requests.endpoints.prefer(address)
 
     def hang_up(self, cause: str) -> None:
@@ -472,14 +471,14 @@ class RemoteStore(CoroutineStore):
             channel.abort(cause)
 
     def look_elsewhere(self) -> None:
-        """The server that is connected to does not do what it should: speak to another, if any can."""
+        """The current server does not do what it should: use another, if one can be reached."""
         self._requests.endpoints.try_others()
 
     async def compact_revision(self) -> int:
         return await self._refusals.compact_revision()
 
     async def _newest_revision(self, keys: Keys) -> Revision:
-        """By way of a read; of these keys, since who may watch them may read them."""
+        """By way of a read; of these keys, since a user that may watch them may read them."""
         return (await self.range(keys, limit=1, keys_only=True)).revision
 
     def __repr__(self) -> str:
@@ -487,8 +486,8 @@ class RemoteStore(CoroutineStore):
 
 
 def alarms_of(said: object) -> frozenset[Alarm]:
-    """The alarms that the errors in a member's status speak of."""
-    # etcd tells them as text: "memberID:1 alarm:NOSPACE".  To list them properly takes root.
+    """The alarms that the errors in a member's status name."""
+    # etcd gives them as text: "memberID:1 alarm:NOSPACE".  To list them properly takes root.
     text = str(said)
     raised = {Alarm.NO_SPACE: "NOSPACE", Alarm.STORAGE_FAILED: "CORRUPT"}
     return frozenset(alarm for alarm, name in raised.items() if name in text)

@@ -139,7 +139,7 @@ class Submission:
 
 
 class Sent(UnaryCall):
-    """One operation: what was asked, on which connection, and who learns of the answer."""
+    """One operation: the request, the connection it was sent on, and its completion."""
 
     __slots__ = ("_submission", "channel", "completion", "op", "path", "token")
 
@@ -188,7 +188,7 @@ class Sent(UnaryCall):
 
 
 def result_of(op: Op | WaitFirst, answer: bytes) -> Result:
-    """The result that an answer tells of.  Raises `ProtocolError`."""
+    """The result that an answer gives.  Raises `ProtocolError`."""
     if isinstance(op, Put):
         return read_put(answer)
     if isinstance(op, Range):

@@ -33,7 +33,7 @@ class TlsOptions(msgspec.Struct, frozen=True):
     """TLS, with the server's certificate and name verified: there is no way to leave that out.
 
     ca: a file of certificates to trust instead of the system's.
-    cert, key: what to show the server, if it wants to know who asks.
+    cert, key: the client certificate, for servers that want one.
     server_name: the name the certificate must be for, if it is not the host's.
     """
 
@@ -48,7 +48,7 @@ class TlsOptions(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where the store is, and who asks."""
+    """Where the store is, and the user that connects."""
 
     addresses: tuple[Address, ...]
     user: str | None = None

@@ -49,7 +49,7 @@ from quoracy.store.model import KeyRange, Keys
 from quoracy.wire.etcd import rpc
 from quoracy.wire.grpc import GrpcError
 
-__all__ = ["WATCH_PATH", "WatchHub", "tells_the_truth"]
+__all__ = ["WATCH_PATH", "WatchHub", "reports_progress_reliably"]
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class WatchHub:
         self._by_id: dict[int, RemoteWatch] = {}
         self._creating: deque[tuple[RemoteWatch, int]] = deque()
         self._covered: frozenset[int] = frozenset()
-        self._progress_told = asyncio.Event()
+        self._progress_answered = asyncio.Event()
         self._heard = False  # anything, on this stream
         self._unread: Exception | None = None  # why the stream was given up: what it said
         # What the stream was opened with, and the last such pair whose token was made for it.
@@ -131,7 +131,7 @@ class WatchHub:
         self._cancel(watch)
 
     def rest(self, watch: RemoteWatch) -> None:
-        """The consumer lags: the server need not send it more."""
+        """The consumer lags: the server sends it no more until it `go_on`es."""
         watch.resting = True
         self._cancel(watch)
 
@@ -220,10 +220,9 @@ class WatchHub:
                 await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
 
     async def _wait_ended(self, stream: StreamCall) -> None:
-        """Take what comes, until that ends; raises what it ended with."""
+        """Take what comes until the stream ends; raises what it ended with."""
         self._unread = None
-        # Called, not awaited: of a put that three nodes hear of, waking a task for it on each of them
-        # was a tenth of what the nodes spent on it.
+        # Called, not awaited: to wake a task for each event costs a node a tenth of a put.
         stream.listen(self._on_message)
         try:
             await stream.receive()
@@ -242,7 +241,7 @@ class WatchHub:
                 self._on_response(rpc.WatchResponse.decode(message))
             elif (watched := self._by_id.get(quick[0])) is not None:
                 watched.on_events(quick[1], fragment=False)
-        except Exception as error:  # noqa: BLE001 (told to the task, which knows what to do)
+        except Exception as error:  # noqa: BLE001 (it ends the stream; the task handles it)
             self._unread = error
             assert self._stream is not None
             self._stream.cancel()
@@ -255,7 +254,7 @@ class WatchHub:
         except StoreClosed as error:
             self._fail_all(error)
         except Unavailable as error:
-            # Nothing ever worked: whoever waits to enter is told; a watch that runs waits on.
+            # Nothing ever worked: entering a watch fails; a watch that runs goes on waiting.
             for watch in [watch for watch in self._watches if watch.is_entering]:
                 self._watches.discard(watch)
                 watch.fail(error)
@@ -306,7 +305,7 @@ class WatchHub:
             return
         watch = self._by_id.get(response.watch_id)
         if watch is None:
-            return  # it was left, or rests; what was on its way is not for anyone
+            return  # it was left, or rests
         if response.events:
             watch.on_events(events_of(response.events), fragment=response.fragment)
         elif response.header is not None:
@@ -358,7 +357,7 @@ class WatchHub:
                 if watch is not None:
                     watch.on_progress(response.header.revision)
         self._covered = frozenset()
-        self._progress_told.set()
+        self._progress_answered.set()
 
     async def _serve_progress(self) -> None:
         """Ask until every watch that wants progress, and is not resting, has it."""
@@ -367,13 +366,13 @@ class WatchHub:
             if channel is None or stream is None:
                 return  # the next stream takes it up
             try:
-                if tells_the_truth(await self._server_version(channel)):
+                if reports_progress_reliably(await self._server_version(channel)):
                     if not self._covered:
                         self._covered = frozenset(self._by_id)
-                    self._progress_told.clear()
+                    self._progress_answered.clear()
                     request = rpc.WatchProgressRequest()
                     stream.send_soon(rpc.WatchRequest(progress_request=request).encode())
-                    await _wait(self._progress_told, _PROGRESS_AGAIN_S)
+                    await _wait(self._progress_answered, _PROGRESS_AGAIN_S)
                 else:
                     newest = await self.newest_revision(wanting[0].keys)
                     await _prove_progress(
@@ -408,8 +407,8 @@ class _TokenRefused(Exception):
     """The server refuses the token that this stream was opened with."""
 
 
-def tells_the_truth(version: str) -> bool:
-    """Whether progress answers of this etcd are never ahead of events."""
+def reports_progress_reliably(version: str) -> bool:
+    """Whether the progress that this etcd reports is never ahead of its events."""
     match = _VERSION.match(version)
     if match is None:
         return False
@@ -470,8 +469,8 @@ def _note_owed(response: rpc.WatchResponse, behind: dict[RemoteWatch, int], newe
         said = response.cancel_reason
         if reason_of_text(said) is Reason.DENIED:
             raise Rejected(
-                f"progress cannot be told: {said}. This etcd (before 3.4.25, 3.5.8) tells it reliably "
-                "only to those who may read all keys."
+                f"progress is not known: {said}. With this etcd (before 3.4.25, 3.5.8) only a user "
+                "that may read all keys can know it reliably."
             )
         raise Unavailable(f"the watch of all keys ended: {said or response.compact_revision}")
     last = 0

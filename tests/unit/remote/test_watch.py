@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quoracy.errors import Compacted, InvalidRequest
 from quoracy.remote.translate import events_of
 from quoracy.remote.watch import RemoteWatch
-from quoracy.remote.watch_hub import WatchHub, tells_the_truth
+from quoracy.remote.watch_hub import WatchHub, reports_progress_reliably
 from quoracy.store.model import KeyRange, WatchBatch
 from quoracy.wire.etcd import kv as wire_kv
 from quoracy.wire.etcd import rpc
@@ -210,7 +210,7 @@ async def test_a_proof_holds_once_what_is_owed_was_received() -> None:
     ],
 )
 def test_whose_word_on_progress_is_taken(version: str, truth: bool) -> None:
-    assert tells_the_truth(version) is truth
+    assert reports_progress_reliably(version) is truth
 
 
 # -- the end ----------------------------------------------------------------------------------

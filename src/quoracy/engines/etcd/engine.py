@@ -78,8 +78,8 @@ __all__ = ["KEEP_ALIVE_S", "EtcdStore"]
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
-# A sign of life is not worth much longer than this: sent again after the cluster was out of reach for
-# seconds, it would let the dead live on for so much more.
+# A keep-alive is not worth much after this: sent again after the cluster was out of reach for seconds,
+# it would extend the lease of a client that is gone.
 KEEP_ALIVE_S = 1.0
 
 _HASH_PAGE_KEYS = 1000
@@ -99,7 +99,7 @@ class EtcdStore(CoroutineStore):
         clock: Clock,
         timeout_s: float,
     ) -> None:
-        """`remote` is asked and written to, at whichever member leads; `near` tells what changed."""
+        """`remote` reads and writes, at the member that leads; `near` sends what changed."""
         self.cluster = self
         self.prefix = Prefix(prefix)
         self.limits = limits
@@ -154,7 +154,7 @@ class EtcdStore(CoroutineStore):
 
     @property
     def cluster_id(self) -> int:
-        """The cluster's own id, the same at every node; 0 while no member has told it."""
+        """The cluster's own id, the same at every node; 0 while no member has said it."""
         return self._members.cluster_id
 
     # -- how it is doing -----------------------------------------------------------------------

@@ -22,7 +22,7 @@ __all__ = ["WAIT_S", "open_etcd", "parse_engine_url"]
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
 
-# How long to wait for a cluster that cannot be asked yet: machines that start together need some time.
+# How long to wait for a cluster that does not answer yet: machines that start together take a while.
 WAIT_S = 30.0
 _AGAIN_S = 0.5
 

@@ -90,7 +90,7 @@ class Prefix:
 
     def key(self, key: bytes) -> bytes:
         if not key.startswith(self.text):
-            raise ProtocolError(f"the cluster told of {key!r}, which is not under {self.text!r}")
+            raise ProtocolError(f"the cluster sent {key!r}, which is not under {self.text!r}")
         return key[self._size :]
 
     def kv(self, kv: KeyValue) -> KeyValue:

@@ -45,7 +45,7 @@ COMMAND = "python -m quoracy.threads.generator"
 
 # What the client has for recipes, and the store for faces.
 HIDDEN = frozenset((
-    "loss_type", "releasing", "found_gone", "leave", "begin_hold", "prepare_release", "release_maker",
+    "loss_type", "releasing", "found_gone", "leave",
     "Store.cluster", "Store.submit", "Store.read", "Store.catch_up", "Watch.poll", "Watch.on_ready",
 ))  # fmt: skip
 
