@@ -112,7 +112,7 @@ async def test_what_a_user_may_not_do_is_refused_and_the_rest_works(etcd: EtcdPr
             assert (await anext(stream)).revision == 3
             await etcd.etcdctl(*_ROOT, "put", "theirs", "v")
             stream.request_progress()
-            with pytest.raises(Rejected, match="progress cannot be told"):
+            with pytest.raises(Rejected, match="progress is not known"):
                 await anext(stream)
 
 
