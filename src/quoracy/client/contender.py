@@ -34,7 +34,7 @@ from quoracy.errors import (
 )
 from quoracy.store import contention
 from quoracy.store.contention import Place, joining, joining_if_free, leaving, place_key, place_of
-from quoracy.store.coroutines import FutureCompletion
+from quoracy.store.coroutines import FutureCompletion, ended
 from quoracy.store.model import KeyValue, Revision, SortTarget, Txn, TxnResult, WaitFirst
 
 __all__ = ["Contender", "Contest", "contenders"]
@@ -208,7 +208,7 @@ async def _wait_first(ground: Ground, place: Place) -> None:
         waiting = FutureCompletion(loop)
         ground.store.read(WaitFirst(place.name, place.key, place.token), waiting)
         try:
-            seen = await waiting.wait()
+            seen = await ended(waiting)
         except StoreClosed:
             raise
         except (Unavailable, Indeterminate) as error:
