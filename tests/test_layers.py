@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "engines": ("store", "errors", "clock"),
     "wire": ("errors",),
     "faces": (),
-    "faces.common": (),
+    "faces.common": ("store.completion",),
     "faces.zookeeper": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.etcd": ("store", "errors", "wire", "clock", "faces.common"),
     "faces.http": ("store", "errors", "faces.common"),
