@@ -35,10 +35,12 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     ),
     "engines": ("store", "errors", "clock"),
     "wire": ("errors",),
+    # What is between bytes and the store's values directly.
+    "wire.etcd.fast_codec": ("store.model", "wire"),
     "faces": (),
     "faces.common": ("store.completion",),
     "faces.zookeeper": ("store", "errors", "wire", "clock", "faces.common"),
-    "faces.etcd": ("store", "errors", "wire", "clock", "faces.common"),
+    "faces.etcd": ("store", "errors", "wire", "clock", "native", "faces.common"),
     "faces.http": ("store", "errors", "faces.common"),
     # Blocks that can be ended from outside; asyncio and nothing else.
     "blocks": (),
@@ -128,7 +130,6 @@ PURE = (
     "engines.etcd.replica",
     "remote.errors",
     "remote.etcd_versions",
-    "remote.fast_messages",
     "remote.translate",
     "faces.http.health",
     "faces.etcd.serving.json_codec",

@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from quoracy import open_store
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from tests.differential.etcd_server import ANSWER_S_MAX, etcd_35_program, running_etcd
 

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import InvalidRequest, Unavailable
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.opening import open_store
 from quoracy.remote.urls import TlsOptions

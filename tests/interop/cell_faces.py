@@ -21,7 +21,7 @@ import pytest
 
 from quoracy.engines.etcd.engine import EtcdStore
 from quoracy.engines.etcd.opening import open_etcd
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from tests.interop.programs import WAIT_S_MAX, Done, Etcdctl, Running, until
 from tests.support.etcd_cluster import EtcdCluster, etcd_program, running_cluster

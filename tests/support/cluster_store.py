@@ -1,30 +1,31 @@
-"""A store on a cluster that a test can take away and give back: `OnCluster` around a store in memory.
+"""A store on a cluster that a test can take away and give back: a `Cluster` around a store in memory.
 
-It keeps the promises of `store.api.OnCluster` and nothing else of a store in this process: no call
-begins at once, no times are known.  What the cluster does is the test's to say.
+It keeps the promises of `store.api.Cluster`; what the cluster does is the test's to say.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import msgspec
 
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import QuoracyError, Unavailable
-from quoracy.store.api import Cluster, PutOptions, RangeOptions, Store, Watch, WatchOptions
-from quoracy.store.legacy import LegacyStore
+from quoracy.store.api import Cluster, Store, Watch, WatchOptions
+from quoracy.store.completion import Completion
+from quoracy.store.coroutines import CoroutineStore
 from quoracy.store.model import (
     ClusterHealth,
-    DeleteResult,
+    Delete,
     Keys,
     LeaseGrant,
     LeaseId,
     LeaseStatus,
     MemberHealth,
-    PutResult,
+    Put,
     Range,
     RangeResult,
     Revision,
@@ -32,6 +33,7 @@ from quoracy.store.model import (
     StoreStatus,
     Txn,
     TxnResult,
+    WaitFirst,
 )
 
 __all__ = ["MEMBERS", "ClusterStore", "open_cluster_store"]
@@ -53,7 +55,7 @@ _WELL = ClusterHealth(
 )
 
 
-class ClusterStore(LegacyStore):
+class ClusterStore(CoroutineStore):
     """`set_health` changes what it says of itself, and whether it serves."""
 
     def __init__(self, inner: Store) -> None:
@@ -108,32 +110,32 @@ class ClusterStore(LegacyStore):
 
     # -- a store
 
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        if not options.get("serializable"):
-            self._check()
-        found = await self._inner.range(keys, **options)
-        return msgspec.structs.replace(found, is_stale=not self._health.is_serving)
+    def read(self, op: Range | WaitFirst, completion: Completion, /) -> None:
+        try:
+            if isinstance(op, WaitFirst) or not op.serializable:
+                self._check()
+        except QuoracyError as error:
+            completion.done(None, error)
+        else:
+            self._inner.read(op, _Marked(self, completion))
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        self._check_write()
-        return await self._inner.put(key, value, **options)
+    def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
+        try:
+            if not (isinstance(op, Txn) and _is_serializable(op)):
+                self._check_write()
+        except QuoracyError as error:
+            asyncio.get_running_loop().call_soon(completion.done, None, error)
+        else:
+            self._inner.submit(op, _Marked(self, completion))
 
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        self._check_write()
-        return await self._inner.delete(keys, prev_kv=prev_kv)
-
-    async def txn(self, txn: Txn) -> TxnResult:
-        ops = txn.then + txn.otherwise
-        if not all(isinstance(op, Range) and op.serializable for op in ops):
-            self._check_write()
-        result = await self._inner.txn(txn)
-        results = tuple(
-            msgspec.structs.replace(each, is_stale=not self._health.is_serving)
-            if isinstance(each, RangeResult)
-            else each
-            for each in result.results
-        )
-        return msgspec.structs.replace(result, results=results)
+    def marked(self, result: Any) -> Any:
+        """The result, saying whether it may be stale."""
+        is_stale = not self._health.is_serving
+        if isinstance(result, RangeResult):
+            return msgspec.structs.replace(result, is_stale=is_stale)
+        if isinstance(result, TxnResult):
+            return msgspec.structs.replace(result, results=tuple(map(self.marked, result.results)))
+        return result
 
     async def compact(self, at: int) -> None:
         self._check_write()
@@ -168,6 +170,22 @@ class ClusterStore(LegacyStore):
     async def status(self) -> StoreStatus:
         self._check()
         return msgspec.structs.replace(await self._inner.status(), engine="etcd 3.5.1")
+
+
+class _Marked(Completion):
+    """Passes on the marked result."""
+
+    def __init__(self, store: ClusterStore, completion: Completion) -> None:
+        super().__init__()
+        self._store, self._completion = store, completion
+        completion.on_abandon = self.abandon
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        self._completion.done(self._store.marked(result), error)
+
+
+def _is_serializable(txn: Txn) -> bool:
+    return all(isinstance(op, Range) and op.serializable for op in txn.then + txn.otherwise)
 
 
 @contextlib.asynccontextmanager

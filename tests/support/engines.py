@@ -24,7 +24,7 @@ from quoracy.clock import Clock
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.etcd.opening import open_etcd
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.store import open_remote
 from quoracy.remote.urls import Address, Target

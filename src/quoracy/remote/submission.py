@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from quoracy.errors import ProtocolError, QuoracyError, Unavailable
 from quoracy.remote.calls import UnaryCall
 from quoracy.remote.errors import TooManyInFlight, describe, indeterminate
-from quoracy.remote.fast_messages import put_revision, read_put, read_range, read_txn
 from quoracy.remote.translate import (
     delete_request,
     delete_result,
     put_payload,
     range_request,
+    read_put,
+    read_range,
+    read_txn,
     revision_of,
     txn_payload,
 )
@@ -46,6 +48,7 @@ from quoracy.store.model import (
 )
 from quoracy.store.rules import writes
 from quoracy.wire.etcd import rpc
+from quoracy.wire.etcd.fast_codec import decode_put_revision
 from quoracy.wire.quoracy import WAIT_FIRST, WaitFirstRequest, WaitFirstResponse
 
 if TYPE_CHECKING:
@@ -196,7 +199,7 @@ def result_of(op: Op | WaitFirst, answer: bytes) -> Result:
     if isinstance(op, Delete):
         return delete_result(rpc.DeleteRangeResponse.decode(answer))
     if isinstance(op, WaitFirst):
-        seen = put_revision(answer)  # mostly there is only a header
+        seen = decode_put_revision(answer)  # mostly there is only a header
         if seen is not None:
             return Revision(seen)
         response = WaitFirstResponse.decode(answer)

@@ -40,6 +40,7 @@ from quoracy.store.model import (
 )
 from quoracy.wire.etcd import kv as wire_kv
 from quoracy.wire.etcd import rpc
+from quoracy.wire.etcd.fast_codec import decode_put_revision, decode_range_result, decode_txn_result
 from quoracy.wire.protobuf.primitives import DEPTH_MAX, int64, nested_too_deep, varint
 
 __all__ = [
@@ -53,6 +54,9 @@ __all__ = [
     "put_result",
     "range_request",
     "range_result",
+    "read_put",
+    "read_range",
+    "read_txn",
     "revision_of",
     "ttl_seconds",
     "txn_payload",
@@ -266,6 +270,24 @@ def ttl_seconds(ttl_s: float) -> int:
 
 
 # -- answers ---------------------------------------------------------------------------------
+
+
+def read_put(data: bytes) -> PutResult:
+    """The result in an encoded `PutResponse`.  Raises `ProtocolError`."""
+    revision = decode_put_revision(data)
+    if revision is None:
+        return put_result(rpc.PutResponse.decode(data))
+    return PutResult(Revision(revision))
+
+
+def read_range(data: bytes) -> RangeResult:
+    """The result in an encoded `RangeResponse`.  Raises `ProtocolError`."""
+    return decode_range_result(data) or range_result(rpc.RangeResponse.decode(data))
+
+
+def read_txn(data: bytes) -> TxnResult:
+    """The result in an encoded `TxnResponse`.  Raises `ProtocolError`."""
+    return decode_txn_result(data) or txn_result(rpc.TxnResponse.decode(data))
 
 
 def revision_of(header: rpc.ResponseHeader | None) -> Revision:

@@ -41,12 +41,12 @@ from quoracy.remote.errors import (
     reason_of,
     reason_of_text,
 )
-from quoracy.remote.fast_messages import watch_events
 from quoracy.remote.requests import Kind, Requests
 from quoracy.remote.translate import by_revision, events_of, watch_request
 from quoracy.remote.watch import RemoteWatch
 from quoracy.store.model import KeyRange, Keys
 from quoracy.wire.etcd import rpc
+from quoracy.wire.etcd.fast_codec import decode_watch_events
 from quoracy.wire.grpc import GrpcError
 
 __all__ = ["WATCH_PATH", "WatchHub", "reports_progress_reliably"]
@@ -236,7 +236,7 @@ class WatchHub:
             return  # the stream was given up, and this had come before
         self._heard = True
         try:
-            quick = watch_events(message)
+            quick = decode_watch_events(message)
             if quick is None:
                 self._on_response(rpc.WatchResponse.decode(message))
             elif (watched := self._by_id.get(quick[0])) is not None:

@@ -224,7 +224,7 @@ async def _etcd_face(
     config: ServerConfig,
     certificates: Certificates | None,
 ) -> AsyncIterator[None]:
-    from quoracy.faces.etcd.services.header import Identity
+    from quoracy.faces.etcd.services.member import Identity
     from quoracy.faces.etcd.serving.server import serve_etcd
     from quoracy.wire.http2 import Http2Limits
 

@@ -24,7 +24,7 @@ from quoracy.connecting import connect
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import LeaseNotFound
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import parse_url

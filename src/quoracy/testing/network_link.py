@@ -19,6 +19,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from quoracy.errors import InvalidRequest
+from quoracy.faces.etcd.answer import Answer, Caller
 from quoracy.faces.etcd.methods import Method, Unary
 from quoracy.faces.etcd.serving.server import Face
 from quoracy.testing.clock import PausableClock
@@ -148,20 +149,34 @@ class NetworkLink:
             for method in methods
         }
 
-    def _losing_one(self, method: Unary[Any, Any]) -> Method:
-        prompt = method.prompt
+    def _losing_one(self, method: Unary) -> Method:
+        def begin(payload: bytes, call: Caller) -> Answer:
+            if self._answers_to_lose > 0 and _writes(method.request.decode(payload)):
+                call = _LosingCaller(self, call)
+            return method.begin(payload, call)
 
-        async def handle(request: Any) -> Any:
-            response = await method.handle(request)
-            if self._answers_to_lose > 0 and _writes(request):
-                self._answers_to_lose -= 1
-                self._proxy.cut()
-            return response
+        return dataclasses.replace(method, begin=begin)
 
-        def unless_lost(request: Any, done: Any, ahead: Any = None) -> bool:
-            return self._answers_to_lose == 0 and prompt is not None and prompt(request, done, ahead)
+    def carried_out(self) -> None:
+        """A write was, whose answer is to be lost if there are any such left."""
+        if self._answers_to_lose > 0:
+            self._answers_to_lose -= 1
+            self._proxy.cut()
 
-        return dataclasses.replace(method, handle=handle, prompt=prompt and unless_lost, quick=None)
+
+class _LosingCaller:
+    """The `Caller` of a write: there is no way to it any more when it is answered."""
+
+    def __init__(self, link: NetworkLink, call: Caller) -> None:
+        self._link, self._call = link, call
+
+    def done(self, answer: Answer, result: Any, error: BaseException | None) -> None:
+        if error is None:
+            self._link.carried_out()
+        self._call.done(answer, result, error)
+
+    def reply(self, data: bytes) -> None:
+        """Not with the sync: the connection is to be broken before."""
 
 
 def _writes(request: Any) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.etcd_versions import known_faults
 from tests.differential.etcd_server import etcd_35_program, running_etcd

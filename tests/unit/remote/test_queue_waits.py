@@ -13,7 +13,7 @@ import pytest
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import LeaseLost, Unavailable
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving import server
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote import submission

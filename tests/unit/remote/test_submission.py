@@ -11,7 +11,7 @@ import pytest
 
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import InvalidRequest, KeyNotFound, Overloaded, StoreClosed, Unavailable
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote import submission
 from quoracy.remote.store import RemoteStore, open_remote

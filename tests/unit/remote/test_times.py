@@ -13,7 +13,7 @@ import pytest
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, InvalidRequest, Unsupported
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import Address, Target

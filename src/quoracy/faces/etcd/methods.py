@@ -1,26 +1,29 @@
 """What a remote procedure is: declared once, served over gRPC and by the JSON gateway alike.
 
-A handler knows messages and the store, and nothing of how a call arrived.  It ends a call in error by
-raising: `GrpcError` with the status it wants, or any `QuoracyError`, which `faults.status_of` maps.
-A call that its client gave up, or whose deadline passed, is cancelled.
+A procedure knows messages and the store, and nothing of how a call arrived.  It ends a call in error by
+raising: `GrpcError` with the status it wants, or any `QuoracyError`, which `errors.status_of` maps.
 
 Invariants
     * `path` is the gRPC path, `/package.Service/Method`.
     * A streaming handler's `send` waits while the peer does not read: what a slow client makes us keep
-      is bounded.  The stream ends when the handler returns.
+      is bounded.  The stream ends when the handler returns; it is cancelled when its client gives up,
+      or its deadline passes.
     * A streaming handler whose `client_streams` is False reads exactly one request.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
-from quoracy.store.completion import Reply
+from quoracy.faces.etcd.answer import Answer, Caller, Metadata
 from quoracy.wire.protobuf import Message
 
-__all__ = ["Ahead", "Done", "Method", "Send", "Streaming", "Unary", "WithMetadata"]
+__all__ = ["Method", "Send", "Streaming", "Unary", "answer_of", "awaited"]
 
 RequestT = TypeVar("RequestT", bound=Message)
 ResponseT = TypeVar("ResponseT", bound=Message)
@@ -34,46 +37,23 @@ class Send(Protocol[SentT_contra]):
     def __call__(self, *responses: SentT_contra) -> Awaitable[None]: ...
 
 
-Done: TypeAlias = Callable[[bytes | None, BaseException | None], None]
-# Makes a reply of a response, encoded, that is not to be sent yet; or leaves it to `Done`.
-Ahead: TypeAlias = Callable[[bytes], Reply | None]
-
-
 @dataclass(frozen=True, slots=True)
-class WithMetadata(Generic[ResponseT]):
-    """A response with something to say beside it: metadata in gRPC, HTTP headers at the gateway.
-
-    Names are in lower case, values printable ASCII.
-    """
-
-    response: ResponseT
-    metadata: tuple[tuple[bytes, bytes], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Unary(Generic[RequestT, ResponseT]):
+class Unary:
     """One request, one response.
 
-    `routes` are the paths the JSON gateway serves it under, such as `/v3/kv/put`.
-
-    `prompt` is a handler that needs no task: it calls back with the response, encoded, or the error,
-    once, maybe before it returns.  It returns False, having done nothing, for a request it leaves to
-    `handle`.  `quick` is the same for a request that was not decoded; what it leaves goes to `prompt`.
-    Either may get an `Ahead`, and pass it to a store that has answers sent (`RepliesAhead`).
+    begin: takes the encoded request, begins its operation with an `Answer` to the call, and returns
+        that.  The answer may be done before `begin` returns.  Raises what is wrong with the request.
+    routes: the paths the JSON gateway serves it under, such as `/v3/kv/put`.
+    is_wait: whether it is answered when something happens, which may take any time: such a call is
+        ended at once when the server stops, and answered in the turn in which that happened.
     """
 
     path: str
-    request: type[RequestT]
-    response: type[ResponseT]
-    handle: Callable[[RequestT], Awaitable[ResponseT | WithMetadata[ResponseT]]]
+    request: type[Message]
+    response: type[Message]
+    begin: Callable[[bytes, Caller], Answer]
     routes: Sequence[str] = ()
-    prompt: Callable[[RequestT, Done, Ahead | None], bool] | None = None
-    # For what may take any time: calls back like `prompt`, later, and returns what gives it up.  It is
-    # ended at once when the server stops, as a stream is.
-    waiting: Callable[[RequestT, Done, Ahead | None], Callable[[], None]] | None = None
-    quick: Callable[[bytes, Done, Ahead | None], bool] | None = None
-    # Whether a store is told that a write is coming (`RepliesAhead.expect`) before the request is read.
-    writes: bool = False
+    is_wait: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +63,77 @@ class Streaming(Generic[RequestT, ResponseT]):
     path: str
     request: type[RequestT]
     response: type[ResponseT]
-    handle: Callable[[AsyncIterator[RequestT], Send[ResponseT]], Awaitable[None]]
+    handle: Callable[[AsyncIterator[RequestT], Send[ResponseT]], Coroutine[Any, Any, None]]
     client_streams: bool
     routes: Sequence[str] = ()
 
 
-Method: TypeAlias = Unary[Any, Any] | Streaming[Any, Any]
+Method: TypeAlias = Unary | Streaming[Any, Any]
+
+
+def awaited(
+    path: str,
+    request: type[RequestT],
+    response: type[ResponseT],
+    handle: Callable[[RequestT], Coroutine[Any, Any, ResponseT]],
+    routes: Sequence[str] = (),
+) -> Unary:
+    """A unary method whose work is a coroutine: it runs in a task, which is cancelled on `abandon`."""
+
+    def begin(payload: bytes, call: Caller) -> Answer:
+        answer = Answer(call, cleans_up=True)
+        task = asyncio.get_running_loop().create_task(handle(request.decode(payload)))
+        task.add_done_callback(partial(_ended, answer))
+        answer.on_abandon = partial(_cancel, task)
+        return answer
+
+    return Unary(path, request, response, begin, routes)
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+
+
+def _ended(answer: Answer, task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        answer.done(None, asyncio.CancelledError())
+    elif (error := task.exception()) is not None:
+        answer.done(None, error)
+    else:
+        answer.done(task.result(), None)
+
+
+async def answer_of(method: Unary, payload: bytes) -> tuple[bytes, Metadata]:
+    """Call a method in this process: its encoded answer.  Raises what it ends with."""
+    call = _AwaitedCaller()
+    answer = method.begin(payload, call)
+    try:
+        await asyncio.wait((call.outcome,))
+    except asyncio.CancelledError:
+        call.is_gone = True
+        answer.abandon()
+        while answer.cleans_up and not call.outcome.done():
+            with contextlib.suppress(asyncio.CancelledError):  # it was, and that is told below
+                await asyncio.wait((call.outcome,))
+        raise
+    return call.outcome.result()
+
+
+class _AwaitedCaller:
+    """A `Caller` that awaits `outcome`, until it is gone."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[tuple[bytes, Metadata]] = loop.create_future()
+        self.is_gone = False
+
+    def done(self, answer: Answer, result: Any, error: BaseException | None) -> None:
+        if self.is_gone:
+            self.outcome.cancel()
+        elif error is None:
+            self.outcome.set_result((answer.encode(result), answer.metadata(result)))
+        else:
+            self.outcome.set_exception(error)
+
+    def reply(self, data: bytes) -> None:
+        """There is no socket here to send one on."""

@@ -16,7 +16,6 @@ from quoracy.faces.common.guards import HostGuard
 from quoracy.faces.common.http1 import Http1Connections
 from quoracy.faces.http.health import Health, judge
 from quoracy.store.api import Store
-from quoracy.store.legacy import OnCluster
 
 __all__ = ["make_app", "serve_http"]
 
@@ -62,7 +61,7 @@ def make_app(store: Store, *, bound_host: str) -> AsgiApp:
 
 
 async def _examine(store: Store) -> Health:
-    cluster = store.health() if isinstance(store, OnCluster) else None
+    cluster = None if store.cluster is None else store.cluster.health()
     try:
         return judge(await store.status(), cluster)
     except Unavailable as error:

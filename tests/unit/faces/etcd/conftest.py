@@ -12,9 +12,9 @@ from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import QuoracyError
 from quoracy.faces.etcd.errors import status_of
-from quoracy.faces.etcd.methods import Method, Streaming, Unary, WithMetadata
+from quoracy.faces.etcd.methods import Method, Streaming, Unary, answer_of
 from quoracy.faces.etcd.services.all import etcd_methods
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.store.api import Store
 from quoracy.store.rules import Limits
 from quoracy.wire.grpc import StatusCode
@@ -33,9 +33,8 @@ class Face:
     async def call(self, path: str, request: Message) -> Any:
         method = self.methods[path]
         assert isinstance(method, Unary)
-        answer = await method.handle(method.request.decode(request.encode()))
-        response = answer.response if isinstance(answer, WithMetadata) else answer
-        return method.response.decode(response.encode())
+        data, _ = await answer_of(method, request.encode())
+        return method.response.decode(data)
 
     async def refused(self, path: str, request: Message) -> tuple[StatusCode, str]:
         """The status a call ends with that must not succeed."""

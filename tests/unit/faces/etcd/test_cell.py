@@ -13,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from quoracy.clock import ManualClock
 from quoracy.errors import Indeterminate
 from quoracy.faces.common.asgi import AsgiApp
-from quoracy.faces.etcd.methods import Method, Unary, WithMetadata
+from quoracy.faces.etcd.methods import Method, Unary, answer_of
 from quoracy.faces.etcd.services.all import etcd_methods
-from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.serving.calls import CallCounts
 from quoracy.faces.etcd.serving.http_endpoints import make_http_app
 from quoracy.faces.etcd.serving.leadership import Leadership
 from quoracy.store.api import Store
@@ -70,8 +70,8 @@ def http(cluster: ClusterStore, cell: Face, wanting: Face) -> AsgiApp:
 
 async def metadata_of(method: Method, request: Any) -> dict[bytes, bytes]:
     assert isinstance(method, Unary)
-    answer = await method.handle(request)
-    return dict(answer.metadata) if isinstance(answer, WithMetadata) else {}
+    _, metadata = await answer_of(method, request.encode())
+    return dict(metadata)
 
 
 def watch_of(key: bytes) -> rpc.WatchRequest:

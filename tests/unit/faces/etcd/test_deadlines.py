@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.dial import Channel, ChannelOptions, connect
 from quoracy.remote.urls import Address

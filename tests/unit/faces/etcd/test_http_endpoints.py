@@ -11,9 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from quoracy.errors import StoreClosed
 from quoracy.faces.common.asgi import AsgiApp
-from quoracy.faces.etcd.methods import Streaming, Unary
+from quoracy.faces.etcd.methods import Streaming, awaited
 from quoracy.faces.etcd.serving import http_endpoints
-from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.serving.calls import CallCounts
 from quoracy.faces.etcd.serving.http_endpoints import make_http_app
 from quoracy.store.api import Store
 from quoracy.store.model import Alarm, RangeResult, Revision, StoreStatus
@@ -35,6 +35,8 @@ WELL = StoreStatus(
 
 class FakeStore:
     """Only as much of a store as these pages ask for."""
+
+    cluster = None
 
     def __init__(self, status: StoreStatus | Exception = WELL, read: Exception | None = None) -> None:
         self._status, self._read = status, read
@@ -64,7 +66,7 @@ async def watch(*_: Any) -> None:
 METHODS = {
     method.path: method
     for method in (
-        Unary("/etcdserverpb.KV/Put", PutRequest, PutResponse, put, routes=("/v3/kv/put",)),
+        awaited("/etcdserverpb.KV/Put", PutRequest, PutResponse, put, routes=("/v3/kv/put",)),
         Streaming(
             "/etcdserverpb.Watch/Watch", WatchRequest, WatchResponse, watch, True, ("/v3/watch",)
         ),

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from quoracy.errors import Compacted, Unavailable
-from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
-from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.methods import Method, Send, Streaming, awaited
+from quoracy.faces.etcd.serving.calls import CallCounts
 from quoracy.faces.etcd.serving.json_gateway import JsonGateway
 from quoracy.wire.etcd.rpc import (
     LeaseKeepAliveRequest,
@@ -41,7 +41,7 @@ async def keep_alive(
 
 
 def unary(handle: Any = put) -> Method:
-    return Unary(PUT, PutRequest, PutResponse, handle, routes=("/v3/kv/put",))
+    return awaited(PUT, PutRequest, PutResponse, handle, routes=("/v3/kv/put",))
 
 
 def streaming(handle: Any = keep_alive, *, client_streams: bool = True) -> Method:

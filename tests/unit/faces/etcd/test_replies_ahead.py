@@ -13,7 +13,7 @@ import pytest
 
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
-from quoracy.faces.etcd.services.header import Identity
+from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import Face, serve_etcd
 from quoracy.remote.dial import Channel, ChannelOptions, connect
 from quoracy.remote.errors import CallLost

@@ -5,21 +5,20 @@ from __future__ import annotations
 from quoracy.clock import Clock, SystemClock
 from quoracy.faces.etcd.methods import Method
 from quoracy.faces.etcd.services.auth import AuthService
-from quoracy.faces.etcd.services.cell import CellService
 from quoracy.faces.etcd.services.cluster import ClusterService
-from quoracy.faces.etcd.services.election import ElectionService
-from quoracy.faces.etcd.services.header import Headers, Identity
+from quoracy.faces.etcd.services.concurrency import ElectionService, LockService
+from quoracy.faces.etcd.services.extensions import (
+    ClusterHealthService,
+    HistoryService,
+    QueueService,
+)
 from quoracy.faces.etcd.services.health import HealthService
-from quoracy.faces.etcd.services.history import HistoryService
 from quoracy.faces.etcd.services.kv import KvService
 from quoracy.faces.etcd.services.lease import LeaseService
-from quoracy.faces.etcd.services.lock import LockService
 from quoracy.faces.etcd.services.maintenance import MaintenanceService, Snapshot
-from quoracy.faces.etcd.services.queue import QueueService
-from quoracy.faces.etcd.services.standing import Standing
+from quoracy.faces.etcd.services.member import Headers, Identity, Standing
 from quoracy.faces.etcd.services.watch import WATCHES_MAX, WatchService
 from quoracy.store.api import Store
-from quoracy.store.legacy import KnowsTimes
 from quoracy.store.rules import Limits
 
 __all__ = ["etcd_methods"]
@@ -57,9 +56,8 @@ def etcd_methods(
         *LockService(store, headers).methods(),
         *ElectionService(store, headers).methods(),
         *HealthService(store, clock or SystemClock(), standing).methods(),
-        *CellService(store, headers, standing).methods(),
+        *ClusterHealthService(store, headers, standing).methods(),
+        *HistoryService(store, headers).methods(),
         *QueueService(store, headers).methods(),
     ]
-    if isinstance(store, KnowsTimes):
-        methods += HistoryService(store, headers).methods()
     return {method.path: method for method in methods}

@@ -9,8 +9,8 @@ was set must not be wrong.
 
 from __future__ import annotations
 
-from quoracy.faces.etcd.methods import Method, Unary
-from quoracy.faces.etcd.services.header import Headers
+from quoracy.faces.etcd.methods import Method, awaited
+from quoracy.faces.etcd.services.member import Headers
 from quoracy.wire.etcd import auth as messages
 from quoracy.wire.grpc import GrpcError, StatusCode
 from quoracy.wire.protobuf import Message
@@ -43,7 +43,7 @@ class AuthService:
     def methods(self) -> list[Method]:
         service, route = "/etcdserverpb.Auth/", "/v3/auth/"
         unavailable: list[Method] = [
-            Unary(
+            awaited(
                 service + name,
                 getattr(messages, f"{prefix}Request"),
                 getattr(messages, f"{prefix}Response"),
@@ -53,21 +53,21 @@ class AuthService:
             for name, path, prefix in _UNAVAILABLE
         ]
         return [
-            Unary(
+            awaited(
                 service + "Authenticate",
                 messages.AuthenticateRequest,
                 messages.AuthenticateResponse,
                 self.authenticate,
                 (route + "authenticate",),
             ),
-            Unary(
+            awaited(
                 service + "AuthStatus",
                 messages.AuthStatusRequest,
                 messages.AuthStatusResponse,
                 self.status,
                 (route + "status",),
             ),
-            Unary(
+            awaited(
                 service + "AuthDisable",
                 messages.AuthDisableRequest,
                 messages.AuthDisableResponse,

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
-from quoracy.faces.etcd.methods import Method, Unary
-from quoracy.faces.etcd.services.header import Headers, Identity
-from quoracy.faces.etcd.services.standing import Standing
+from quoracy.faces.etcd.methods import Method, awaited
+from quoracy.faces.etcd.services.member import Headers, Identity, Standing
 from quoracy.wire.etcd.maintenance import (
     Member,
     MemberAddRequest,
@@ -44,25 +43,25 @@ class ClusterService:
     def methods(self) -> list[Method]:
         service, route = "/etcdserverpb.Cluster/Member", "/v3/cluster/member/"
         return [
-            Unary(service + "Add", MemberAddRequest, MemberAddResponse, self.add, (route + "add",)),
-            Unary(
+            awaited(service + "Add", MemberAddRequest, MemberAddResponse, self.add, (route + "add",)),
+            awaited(
                 service + "Remove",
                 MemberRemoveRequest,
                 MemberRemoveResponse,
                 self.remove,
                 (route + "remove",),
             ),
-            Unary(
+            awaited(
                 service + "Update",
                 MemberUpdateRequest,
                 MemberUpdateResponse,
                 self.update,
                 (route + "update",),
             ),
-            Unary(
+            awaited(
                 service + "List", MemberListRequest, MemberListResponse, self.list, (route + "list",)
             ),
-            Unary(
+            awaited(
                 service + "Promote",
                 MemberPromoteRequest,
                 MemberPromoteResponse,

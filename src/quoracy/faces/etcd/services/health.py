@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator
 
 from quoracy.clock import Clock
 from quoracy.errors import Unavailable
-from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
-from quoracy.faces.etcd.services.standing import Standing
+from quoracy.faces.etcd.methods import Method, Send, Streaming, awaited
+from quoracy.faces.etcd.services.member import Standing
 from quoracy.store.api import Store
 from quoracy.store.model import Alarm
 from quoracy.wire.etcd.health import HealthCheckRequest, HealthCheckResponse, ServingStatus
@@ -35,7 +35,7 @@ class HealthService:
     def methods(self) -> list[Method]:
         service = "/grpc.health.v1.Health/"
         return [
-            Unary(service + "Check", HealthCheckRequest, HealthCheckResponse, self.check),
+            awaited(service + "Check", HealthCheckRequest, HealthCheckResponse, self.check),
             Streaming(
                 service + "Watch",
                 HealthCheckRequest,

@@ -1,20 +1,20 @@
-"""etcd's KV service: Range, Put, DeleteRange, Txn, Compact."""
+"""etcd's KV service: Range, Put, DeleteRange, Txn.  (Compact is with `maintenance`.)
+
+Compiled: most calls of a busy server are these.  Answers are encoded in two parts, a header that is
+mostly encoded already and the rest.
+"""
 
 from __future__ import annotations
 
-from quoracy.faces.etcd.errors import EtcdFault
-from quoracy.faces.etcd.methods import Ahead, Done, Method, Unary, WithMetadata
+from quoracy.faces.etcd.answer import Answer, Caller, Metadata
+from quoracy.faces.etcd.methods import Method, Unary
 from quoracy.faces.etcd.services import translate
-from quoracy.faces.etcd.services.header import Headers
-from quoracy.faces.etcd.services.quick import QuickTxns
-from quoracy.faces.etcd.services.standing import Standing
+from quoracy.faces.etcd.services.member import Headers, Standing
 from quoracy.store.api import Store
-from quoracy.store.legacy import Begins, ReadsAtOnce, RepliesAhead
-from quoracy.store.model import Put, PutResult, RangeResult, Txn, TxnResult
+from quoracy.store.model import DeleteResult, PutResult, RangeResult, TxnResult
 from quoracy.store.rules import Limits, check_put, check_txn, txn_bytes
+from quoracy.wire.etcd.fast_codec import decode_txn, encode_txn_result
 from quoracy.wire.etcd.rpc import (
-    CompactionRequest,
-    CompactionResponse,
     DeleteRangeRequest,
     DeleteRangeResponse,
     PutRequest,
@@ -29,216 +29,140 @@ __all__ = ["KvService"]
 
 
 class KvService:
-    """Most calls are a put or a read of one key: those two go the shortest way."""
-
     def __init__(self, store: Store, headers: Headers, limits: Limits, standing: Standing) -> None:
         self._store = store
-        self._header_at = headers.at
         self._headers = headers
-        self._local = store if isinstance(store, Begins) else None
-        self._replies = store if isinstance(store, RepliesAhead) else None
-        self._reads = store if isinstance(store, ReadsAtOnce) else None
         self._limits = limits
         self._standing = standing
         self._request_bytes_max = limits.request_bytes_max
-        self._quick = (
-            None
-            if self._local is None
-            else QuickTxns(
-                self._local,
-                headers,
-                request_bytes_max=limits.request_bytes_max,
-                ops_max=limits.txn_ops_max,
-            )
-        )
+        self._operations_max = limits.txn_ops_max
 
     def methods(self) -> list[Method]:
-        service = "/etcdserverpb.KV/"
+        service, route = "/etcdserverpb.KV/", "/v3/kv/"
         return [
-            Unary(
-                service + "Range",
-                RangeRequest,
-                RangeResponse,
-                self.range,
-                ("/v3/kv/range",),
-                self.prompt_range if self._reads else None,
-            ),
-            Unary(
-                service + "Put",
-                PutRequest,
-                PutResponse,
-                self.put,
-                ("/v3/kv/put",),
-                self.prompt_put if self._local else None,
-                writes=True,
-            ),
+            Unary(service + "Range", RangeRequest, RangeResponse, self._range, (route + "range",)),
+            Unary(service + "Put", PutRequest, PutResponse, self._put, (route + "put",)),
             Unary(
                 service + "DeleteRange",
                 DeleteRangeRequest,
                 DeleteRangeResponse,
-                self.delete_range,
-                ("/v3/kv/deleterange",),
+                self._delete,
+                (route + "deleterange",),
             ),
-            Unary(
-                service + "Txn",
-                TxnRequest,
-                TxnResponse,
-                self.txn,
-                ("/v3/kv/txn",),
-                self.prompt_txn if self._local else None,
-                quick=None if self._quick is None else self._quick.begin,
-                writes=True,
-            ),
-            Unary(
-                service + "Compact",
-                CompactionRequest,
-                CompactionResponse,
-                self.compact,
-                ("/v3/kv/compaction",),
-            ),
+            Unary(service + "Txn", TxnRequest, TxnResponse, self._txn, (route + "txn",)),
         ]
 
-    async def range(self, request: RangeRequest) -> RangeResponse | WithMetadata[RangeResponse]:
+    def _range(self, payload: bytes, call: Caller) -> Answer:
+        request = RangeRequest.decode(payload)
         op = translate.range_of(request)
-        result = await self._store.range(
-            op.keys,
-            at=op.at,
-            limit=op.limit,
-            sort_by=op.sort_by,
-            descending=op.descending,
-            keys_only=op.keys_only,
-            count_only=op.count_only,
-            mod_revision_min=op.mod_revision_min,
-            mod_revision_max=op.mod_revision_max,
-            create_revision_min=op.create_revision_min,
-            create_revision_max=op.create_revision_max,
-            serializable=op.serializable,
-        )
-        response = translate.range_response(request, result, self._header_at(result.revision))
-        if result.is_stale:
-            return WithMetadata(response, self._standing.stale_metadata())
-        return response
+        answer = _RangeAnswer(call, self._headers, self._standing, request)
+        self._store.read(op, answer)
+        return answer
 
-    async def put(self, request: PutRequest) -> PutResponse:
-        self._check_put(request)
-        result = await self._store.put(
-            request.key,
-            request.value,
-            lease=request.lease,
-            prev_kv=request.prev_kv,
-            ignore_value=request.ignore_value,
-            ignore_lease=request.ignore_lease,
-        )
-        return self._put_response(result)
+    def _put(self, payload: bytes, call: Caller) -> Answer:
+        op = translate.put_of(PutRequest.decode(payload))
+        if len(payload) > self._request_bytes_max:  # the store may allow other faces more
+            check_put(op, self._limits)
+        answer = _PutAnswer(call, self._headers)
+        self._store.submit(op, answer)
+        return answer
 
-    # The ways without a task answer in bytes: a header that is mostly made already, and the rest.
+    def _delete(self, payload: bytes, call: Caller) -> Answer:
+        op = translate.delete_of(DeleteRangeRequest.decode(payload))
+        answer = _DeleteAnswer(call, self._headers)
+        self._store.submit(op, answer)
+        return answer
 
-    def prompt_range(
-        self,
-        request: RangeRequest,
-        done: Done,
-        ahead: Ahead | None = None,  # noqa: ARG002 (it is not made to wait)
-    ) -> bool:
-        assert self._reads is not None
-        result = self._reads.read_now(translate.range_of(request))
-        rest = translate.range_response(request, result, None)
-        done(self._headers.encoded(result.revision) + rest.encode(), None)
-        return True
+    def _txn(self, payload: bytes, call: Caller) -> Answer:
+        request: TxnRequest | None = None
+        txn = decode_txn(payload, self._operations_max)
+        if txn is None:
+            request = TxnRequest.decode(payload)
+            txn = translate.txn_of(request, self._operations_max)
+        if len(payload) > self._request_bytes_max and txn_bytes(txn) > self._request_bytes_max:
+            check_txn(txn, self._limits)
+        answer = _TxnAnswer(call, self._headers, self._standing, request)
+        self._store.submit(txn, answer)
+        return answer
 
-    def prompt_put(self, request: PutRequest, done: Done, ahead: Ahead | None = None) -> bool:
-        assert self._local is not None
-        self._check_put(request)
-        op = Put(
-            request.key,
-            request.value,
-            request.lease,
-            request.prev_kv,
-            request.ignore_value,
-            request.ignore_lease,
-        )
 
-        def on_done(result: PutResult | None, error: BaseException | None) -> None:
-            if result is None:
-                done(None, error)
-            else:
-                done(self._encoded_put(result), None)
+class _PutAnswer(Answer):
+    __slots__ = ("_headers",)
 
-        if ahead is None or self._replies is None:
-            return self._local.begin(op, on_done)
-        reply = ahead
-        return self._replies.begin_replying(
-            op, on_done, lambda result: reply(self._encoded_put(result))
-        )
+    def __init__(self, call: Caller, headers: Headers) -> None:
+        super().__init__(call)
+        self._headers = headers
 
-    def _encoded_put(self, result: PutResult) -> bytes:
-        header = self._headers.encoded(result.revision)
+    def encode(self, result: PutResult) -> bytes:
+        header: bytes = self._headers.encoded(result.revision)
         if result.prev_kv is None:
             return header
-        return header + PutResponse(prev_kv=translate.as_message(result.prev_kv)).encode()
+        rest: bytes = PutResponse(prev_kv=translate.as_message(result.prev_kv)).encode()
+        return header + rest
 
-    def _check_put(self, request: PutRequest) -> None:
-        translate.check_put(request)
-        if len(request.key) + len(request.value) > self._request_bytes_max:
-            check_put(Put(request.key, request.value), self._limits)
 
-    def _put_response(self, result: PutResult) -> PutResponse:
-        return PutResponse(
-            header=self._header_at(result.revision), prev_kv=translate.as_message(result.prev_kv)
-        )
+class _DeleteAnswer(Answer):
+    __slots__ = ("_headers",)
 
-    async def delete_range(self, request: DeleteRangeRequest) -> DeleteRangeResponse:
-        op = translate.delete_of(request)
-        result = await self._store.delete(op.keys, prev_kv=op.prev_kv)
-        return DeleteRangeResponse(
-            header=self._header_at(result.revision),
-            deleted=result.deleted,
-            prev_kvs=translate.as_messages(result.prev_kvs),
-        )
+    def __init__(self, call: Caller, headers: Headers) -> None:
+        super().__init__(call)
+        self._headers = headers
 
-    async def txn(self, request: TxnRequest) -> TxnResponse | WithMetadata[TxnResponse]:
-        result = await self._store.txn(self._txn_of(request))
-        response = translate.txn_response(request, result, self._header_at(result.revision))
-        if _shows_stale(result):
-            return WithMetadata(response, self._standing.stale_metadata())
-        return response
+    def encode(self, result: DeleteResult) -> bytes:
+        header: bytes = self._headers.encoded(result.revision)
+        prev_kvs = translate.as_messages(result.prev_kvs)
+        rest: bytes = DeleteRangeResponse(deleted=result.deleted, prev_kvs=prev_kvs).encode()
+        return header + rest
 
-    def prompt_txn(self, request: TxnRequest, done: Done, ahead: Ahead | None = None) -> bool:
-        assert self._local is not None
 
-        def encoded(result: TxnResult) -> bytes:
-            rest = translate.txn_response(request, result, None)
-            return self._headers.encoded(result.revision) + rest.encode()
+class _RangeAnswer(Answer):
+    __slots__ = ("_headers", "_request", "_standing")
 
-        def on_done(result: TxnResult | None, error: BaseException | None) -> None:
-            if result is None:
-                done(None, error)
-            else:
-                done(encoded(result), None)
+    def __init__(
+        self, call: Caller, headers: Headers, standing: Standing, request: RangeRequest
+    ) -> None:
+        super().__init__(call)
+        self._headers, self._standing, self._request = headers, standing, request
 
-        txn = self._txn_of(request)
-        if ahead is None or self._replies is None:
-            return self._local.begin(txn, on_done)
-        reply = ahead
-        return self._replies.begin_replying(txn, on_done, lambda result: reply(encoded(result)))
+    def encode(self, result: RangeResult) -> bytes:
+        header: bytes = self._headers.encoded(result.revision)
+        rest: bytes = translate.range_response(self._request, result, None).encode()
+        return header + rest
 
-    def _txn_of(self, request: TxnRequest) -> Txn:
-        txn = translate.txn_of(request, self._limits.txn_ops_max)
-        if txn_bytes(txn) > self._request_bytes_max:  # the store may allow other faces more
-            check_txn(txn, self._limits)
-        return txn
+    def metadata(self, result: RangeResult) -> Metadata:
+        return self._standing.stale_metadata() if result.is_stale else ()
 
-    async def compact(self, request: CompactionRequest) -> CompactionResponse:
-        """`physical` needs nothing more: what was compacted is not kept anywhere a client could see."""
-        if request.revision < 1:
-            raise EtcdFault.compacted()
-        await self._store.compact(request.revision)
-        return CompactionResponse(header=await self._headers.now())
+
+class _TxnAnswer(Answer):
+    """To a transaction that was decoded fast if there is no `request`."""
+
+    __slots__ = ("_headers", "_request", "_standing")
+
+    def __init__(
+        self, call: Caller, headers: Headers, standing: Standing, request: TxnRequest | None
+    ) -> None:
+        super().__init__(call)
+        self._headers, self._standing, self._request = headers, standing, request
+
+    def encode(self, result: TxnResult) -> bytes:
+        header: bytes = self._headers.encoded(result.revision)
+        if self._request is None:
+            return header + encode_txn_result(result)
+        rest: bytes = translate.txn_response(self._request, result, None).encode()
+        return header + rest
+
+    def metadata(self, result: TxnResult) -> Metadata:
+        if self._request is None or not _shows_stale(result):
+            return ()
+        return self._standing.stale_metadata()
 
 
 def _shows_stale(result: TxnResult) -> bool:
     """Whether a transaction that only read, from what is here, could not tell if there is more."""
-    return any(
-        each.is_stale if isinstance(each, RangeResult) else _shows_stale(each)
-        for each in result.results
-        if isinstance(each, RangeResult | TxnResult)
-    )
+    for each in result.results:
+        if isinstance(each, RangeResult):
+            if each.is_stale:
+                return True
+        elif isinstance(each, TxnResult) and _shows_stale(each):
+            return True
+    return False

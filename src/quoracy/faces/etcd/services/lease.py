@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from quoracy.errors import LeaseNotFound
 from quoracy.faces.etcd.errors import EtcdFault
-from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
-from quoracy.faces.etcd.services.header import Headers
+from quoracy.faces.etcd.methods import Method, Send, Streaming, awaited
+from quoracy.faces.etcd.services.member import Headers
 from quoracy.store.api import Store
 from quoracy.store.model import LeaseId
 from quoracy.store.rules import Limits
@@ -37,14 +37,14 @@ class LeaseService:
     def methods(self) -> list[Method]:
         service = "/etcdserverpb.Lease/"
         return [
-            Unary(
+            awaited(
                 service + "LeaseGrant",
                 LeaseGrantRequest,
                 LeaseGrantResponse,
                 self.grant,
                 ("/v3/lease/grant",),
             ),
-            Unary(
+            awaited(
                 service + "LeaseRevoke",
                 LeaseRevokeRequest,
                 LeaseRevokeResponse,
@@ -59,14 +59,14 @@ class LeaseService:
                 client_streams=True,
                 routes=("/v3/lease/keepalive",),
             ),
-            Unary(
+            awaited(
                 service + "LeaseTimeToLive",
                 LeaseTimeToLiveRequest,
                 LeaseTimeToLiveResponse,
                 self.time_to_live,
                 ("/v3/lease/timetolive", "/v3/kv/lease/timetolive"),
             ),
-            Unary(
+            awaited(
                 service + "LeaseLeases",
                 LeaseLeasesRequest,
                 LeaseLeasesResponse,

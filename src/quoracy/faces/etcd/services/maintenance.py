@@ -1,4 +1,4 @@
-"""etcd's Maintenance service, as one server that leads itself answers it, or a node of a cell.
+"""etcd's Maintenance service, and compaction.
 
 A node keeps no data of its own: what is to be done to data is refused there, with the addresses of the
 members to have it done by (`standing.py`).
@@ -11,10 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from quoracy.errors import Unavailable
-from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
-from quoracy.faces.etcd.services.header import Headers, Identity
-from quoracy.faces.etcd.services.standing import Standing
-from quoracy.faces.etcd.version import ETCD_VERSION
+from quoracy.faces.etcd.errors import EtcdFault
+from quoracy.faces.etcd.methods import Method, Send, Streaming, awaited
+from quoracy.faces.etcd.services.member import ETCD_VERSION, Headers, Identity, Standing
 from quoracy.store.api import Store
 from quoracy.store.model import Alarm, ClusterHealth
 from quoracy.wire.etcd.maintenance import (
@@ -39,6 +38,7 @@ from quoracy.wire.etcd.maintenance import (
     StatusRequest,
     StatusResponse,
 )
+from quoracy.wire.etcd.rpc import CompactionRequest, CompactionResponse
 from quoracy.wire.grpc import GrpcError, StatusCode
 
 __all__ = ["MaintenanceService", "Snapshot"]
@@ -75,17 +75,21 @@ class MaintenanceService:
     def methods(self) -> list[Method]:
         service, route = "/etcdserverpb.Maintenance/", "/v3/maintenance/"
         return [
-            Unary(service + "Alarm", AlarmRequest, AlarmResponse, self.alarm, (route + "alarm",)),
-            Unary(service + "Status", StatusRequest, StatusResponse, self.status, (route + "status",)),
-            Unary(
+            awaited(service + "Alarm", AlarmRequest, AlarmResponse, self.alarm, (route + "alarm",)),
+            awaited(
+                service + "Status", StatusRequest, StatusResponse, self.status, (route + "status",)
+            ),
+            awaited(
                 service + "Defragment",
                 DefragmentRequest,
                 DefragmentResponse,
                 self.defragment,
                 (route + "defragment",),
             ),
-            Unary(service + "Hash", HashRequest, HashResponse, self.hash, (route + "hash",)),
-            Unary(service + "HashKV", HashKVRequest, HashKVResponse, self.hash_kv, (route + "hashkv",)),
+            awaited(service + "Hash", HashRequest, HashResponse, self.hash, (route + "hash",)),
+            awaited(
+                service + "HashKV", HashKVRequest, HashKVResponse, self.hash_kv, (route + "hashkv",)
+            ),
             Streaming(
                 service + "Snapshot",
                 SnapshotRequest,
@@ -94,21 +98,36 @@ class MaintenanceService:
                 client_streams=False,
                 routes=(route + "snapshot",),
             ),
-            Unary(
+            awaited(
                 service + "MoveLeader",
                 MoveLeaderRequest,
                 MoveLeaderResponse,
                 self.move_leader,
                 (route + "transfer-leadership",),
             ),
-            Unary(
+            awaited(
                 service + "Downgrade",
                 DowngradeRequest,
                 DowngradeResponse,
                 self.downgrade,
                 (route + "downgrade",),
             ),
+            # (Of the service KV, which is compiled and has no coroutines.)
+            awaited(
+                "/etcdserverpb.KV/Compact",
+                CompactionRequest,
+                CompactionResponse,
+                self.compact,
+                ("/v3/kv/compaction",),
+            ),
         ]
+
+    async def compact(self, request: CompactionRequest) -> CompactionResponse:
+        """`physical` needs nothing more: what was compacted is not kept anywhere a client could see."""
+        if request.revision < 1:
+            raise EtcdFault.compacted()
+        await self._store.compact(request.revision)
+        return CompactionResponse(header=await self._headers.now())
 
     async def status(self, _: StatusRequest) -> StatusResponse:
         """A revision stands in for raft's index: it grows with each write, and all of it is applied.

@@ -29,10 +29,8 @@ from quoracy.errors import Compacted, Rejected
 from quoracy.faces.etcd.errors import status_of
 from quoracy.faces.etcd.methods import Method, Send, Streaming
 from quoracy.faces.etcd.services import translate
-from quoracy.faces.etcd.services.header import Headers
-from quoracy.faces.etcd.services.pumped import Pumped
+from quoracy.faces.etcd.services.member import Headers
 from quoracy.store.api import Store, Watch
-from quoracy.store.legacy import Polled
 from quoracy.store.model import Event, WatchBatch
 from quoracy.store.rules import Limits
 from quoracy.wire.etcd.rpc import (
@@ -155,7 +153,6 @@ class _Watch:
         "fragment",
         "id",
         "is_due",
-        "polled",
         "progress_notify",
     )
 
@@ -163,7 +160,6 @@ class _Watch:
         self.id = id
         self.encoded_id = WatchResponse(watch_id=id).encode()
         self.batches = batches
-        self.polled: Polled = batches if getattr(batches, "is_polled", True) else Pumped(batches)
         self.progress_notify = request.progress_notify
         self.fragment = request.fragment
         self.is_due = False
@@ -180,8 +176,6 @@ class _Watch:
         if self._left:
             return
         self._left = True
-        if isinstance(self.polled, Pumped):
-            await self.polled.stop()
         await self.batches.__aexit__(None, None, None)
 
 
@@ -298,7 +292,7 @@ class _Stream:
             del self._watches[watch.id]
             await watch.leave()
             raise
-        watch.polled.on_ready(watch.ready)
+        watch.batches.on_ready(watch.ready)
         watch.ready()  # what came meanwhile called nobody
 
     def _refusal(self, request: WatchCreateRequest) -> str:
@@ -379,7 +373,7 @@ class _Stream:
                 if self._watches.get(watch.id) is not watch:
                     continue
                 try:
-                    batch = watch.polled.poll()
+                    batch = watch.batches.poll()
                 except Compacted as error:
                     await self._send_all(together)
                     await self._compacted(watch, error)

@@ -29,11 +29,10 @@ from quoracy.errors import QuoracyError, Unavailable
 from quoracy.faces.common.asgi import AsgiApp, Receive, Scope, Send, header_values, reply, reply_text
 from quoracy.faces.common.guards import HostGuard, OriginGuard
 from quoracy.faces.etcd.methods import Method
-from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.services.member import CLUSTER_VERSION, ETCD_VERSION
+from quoracy.faces.etcd.serving.calls import CallCounts
 from quoracy.faces.etcd.serving.json_gateway import PREFIXES, JsonGateway
-from quoracy.faces.etcd.version import CLUSTER_VERSION, ETCD_VERSION
 from quoracy.store.api import Store
-from quoracy.store.legacy import OnCluster
 from quoracy.store.model import Alarm, ClusterHealth, StoreStatus
 
 if TYPE_CHECKING:
@@ -197,11 +196,11 @@ class _Checks:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._on_cluster = store if isinstance(store, OnCluster) else None
 
     @property
     def cluster(self) -> ClusterHealth | None:
-        return None if self._on_cluster is None else self._on_cluster.health()
+        cluster = self._store.cluster
+        return None if cluster is None else cluster.health()
 
     def leader(self) -> str | None:
         """Whether there is one, in etcd's words; then why there is not."""

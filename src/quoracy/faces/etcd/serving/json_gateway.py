@@ -31,9 +31,10 @@ import msgspec
 
 from quoracy.errors import ProtocolError, QuoracyError
 from quoracy.faces.common.asgi import Receive, Scope, Send, reply, reply_text
+from quoracy.faces.etcd.answer import Metadata
 from quoracy.faces.etcd.errors import status_of
-from quoracy.faces.etcd.methods import Method, Streaming, Unary, WithMetadata
-from quoracy.faces.etcd.serving.call_counts import CallCounts
+from quoracy.faces.etcd.methods import Method, Streaming, Unary, answer_of
+from quoracy.faces.etcd.serving.calls import CallCounts
 from quoracy.faces.etcd.serving.json_codec import (
     ObjectSplitter,
     decode_first_json,
@@ -117,7 +118,7 @@ class JsonGateway:
             finally:
                 self._counts.handled(method.path, code)
 
-    async def _serve_unary(self, method: Unary[Any, Any], receive: Receive, send: Send) -> StatusCode:
+    async def _serve_unary(self, method: Unary, receive: Receive, send: Send) -> StatusCode:
         try:
             request = decode_first_json(method.request, await self._read_body(receive))
         except _ClientGone:
@@ -126,10 +127,8 @@ class JsonGateway:
             return await _reply_error(send, _status_of(error))
 
         async def call() -> _Json:
-            response = await method.handle(request)
-            if isinstance(response, WithMetadata):
-                return _Json(encode_json(method.response, response.response), response.metadata)
-            return _Json(encode_json(method.response, response))
+            data, headers = await answer_of(method, request.encode())
+            return _Json(encode_json(method.response, method.response.decode(data)), headers)
 
         answer = await _while_connected(receive, _outcome(call(), method.path))
         if answer is None:
@@ -190,7 +189,7 @@ class _Json(msgspec.Struct, frozen=True):
     """An answer, and the headers that go with it."""
 
     body: bytes
-    headers: tuple[tuple[bytes, bytes], ...] = ()
+    headers: Metadata = ()
 
 
 class _ClientGone(Exception):

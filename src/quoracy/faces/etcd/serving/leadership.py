@@ -4,8 +4,8 @@ A watch or a stream of keep-alives goes on in silence when the cluster has no le
 would rather know (`clientv3.WithRequireLeader`) says so, and gets UNAVAILABLE "etcdserver: no leader":
 at once if there is none when it calls, and as soon as there is none while its stream runs.
 
-    guard = Leadership(store)
-    methods = {path: guard.guarded(method) for path, method in methods.items()}
+    leadership = Leadership(store)
+    methods = {path: leadership.guarded(method) for path, method in methods.items()}
 
 Differs from etcd: how long a leader must be missing before streams end is the store's to judge, by
 whether it serves; etcd waits for three election timeouts.  A server that stands on no cluster always
@@ -20,10 +20,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from quoracy.faces.etcd.methods import Ahead, Done, Method, Send, Streaming, Unary
-from quoracy.faces.etcd.services.standing import NO_LEADER
+from quoracy.faces.etcd.answer import Answer, Caller
+from quoracy.faces.etcd.methods import Method, Send, Streaming, Unary
+from quoracy.faces.etcd.services.member import NO_LEADER
 from quoracy.store.api import Store
-from quoracy.store.legacy import OnCluster
 from quoracy.wire.grpc import GrpcError, StatusCode
 from quoracy.wire.protobuf import Message
 
@@ -37,7 +37,7 @@ class Leadership:
     """Whether there is a leader, and who wants to be told when there is none."""
 
     def __init__(self, store: Store) -> None:
-        self._cluster = store if isinstance(store, OnCluster) else None
+        self._cluster = store.cluster
         self._wanting: set[Callable[[], None]] = set()
         self._unsubscribe = (
             None if self._cluster is None else self._cluster.on_serving(self._serving_changed)
@@ -57,19 +57,12 @@ class Leadership:
             return method
         return self._unary(method) if isinstance(method, Unary) else self._streaming(method)
 
-    def _unary(self, method: Unary[Any, Any]) -> Method:
-        async def handle(request: Message) -> Any:
+    def _unary(self, method: Unary) -> Method:
+        def begin(payload: bytes, call: Caller) -> Answer:
             self._check()
-            return await method.handle(request)
+            return method.begin(payload, call)
 
-        def prompt(request: Message, done: Done, ahead: Ahead | None = None) -> bool:
-            assert method.prompt is not None
-            self._check()
-            return method.prompt(request, done, ahead)
-
-        return dataclasses.replace(
-            method, handle=handle, prompt=None if method.prompt is None else prompt, quick=None
-        )
+        return dataclasses.replace(method, begin=begin)
 
     def _streaming(self, method: Streaming[Any, Any]) -> Method:
         async def handle(requests: AsyncIterator[Message], send: Send[Any]) -> None:

@@ -17,8 +17,8 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from quoracy.faces.etcd.methods import Method, Unary
-from quoracy.faces.etcd.serving.call_counts import CallCounts
-from quoracy.faces.etcd.version import CLUSTER_VERSION, ETCD_VERSION
+from quoracy.faces.etcd.services.member import CLUSTER_VERSION, ETCD_VERSION
+from quoracy.faces.etcd.serving.calls import CallCounts
 from quoracy.store.model import Alarm, ClusterHealth, StoreStatus
 from quoracy.wire.grpc import StatusCode
 

@@ -13,22 +13,21 @@ import contextlib
 import logging
 import socket
 import ssl as tls
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import cast
 
 from quoracy.faces.common.asgi import AsgiApp
 from quoracy.faces.common.http1 import Http1Connections
+from quoracy.faces.common.reply_socket import Descriptors
 from quoracy.faces.etcd.methods import Method
 from quoracy.faces.etcd.services.all import etcd_methods
-from quoracy.faces.etcd.services.header import Identity
 from quoracy.faces.etcd.services.maintenance import Snapshot
-from quoracy.faces.etcd.serving.call_counts import CallCounts
-from quoracy.faces.etcd.serving.calls import Deadlines, Status
+from quoracy.faces.etcd.services.member import Identity
+from quoracy.faces.etcd.serving.calls import CallCounts, Deadlines, Status
 from quoracy.faces.etcd.serving.http_endpoints import make_http_app
 from quoracy.faces.etcd.serving.leadership import Leadership
 from quoracy.faces.etcd.serving.session import Session
 from quoracy.store.api import Store
-from quoracy.store.legacy import RepliesAhead
 from quoracy.store.rules import Limits
 from quoracy.wire.grpc import StatusCode
 from quoracy.wire.http2 import Http2Limits
@@ -58,13 +57,11 @@ _STOPPED: Status = (StatusCode.UNAVAILABLE, "etcdserver: server stopped")
 
 
 class Face:
-    """What all connections of one listener share; `guarded_methods` for calls that want a leader.
-
-    expect, catch_up: the store's, if it may have answers sent by others (`RepliesAhead`).
-    """
+    """What all connections of one listener share; `guarded_methods` for calls that want a leader."""
 
     def __init__(
         self,
+        store: Store,
         methods: Mapping[str, Method],
         guarded_methods: Mapping[str, Method],
         http_app: AsgiApp,
@@ -73,10 +70,8 @@ class Face:
         message_bytes_max: int,
         http2_limits: Http2Limits,
         connections_max: int,
-        expect: Callable[[], None] | None = None,
-        catch_up: Callable[[], None] | None = None,
     ) -> None:
-        self.expect, self.catch_up = expect, catch_up
+        self.store = store
         self.methods, self.guarded_methods = methods, guarded_methods
         self.http_app, self.counts = http_app, counts
         self.message_bytes_max, self.http2_limits = message_bytes_max, http2_limits
@@ -84,6 +79,7 @@ class Face:
         self.loop = asyncio.get_running_loop()
         self.http1 = Http1Connections(http_app, self.loop)
         self.deadlines = Deadlines(self.loop)
+        self.descriptors = Descriptors()
         self.sessions: set[Session] = set()
         self.fresh: set[_Fresh] = set()
         self.draining = False
@@ -224,6 +220,7 @@ async def serve_etcd(
             guarded_methods=guarded,
         )
         face = Face(
+            store,
             methods,
             guarded,
             http_app,
@@ -231,8 +228,6 @@ async def serve_etcd(
             message_bytes_max=message_bytes_max,
             http2_limits=http2_limits or Http2Limits(),
             connections_max=connections_max,
-            expect=store.expect if isinstance(store, RepliesAhead) else None,
-            catch_up=store.catch_up if isinstance(store, RepliesAhead) else None,
         )
         async with _listening(face, listener, ssl):
             yield face

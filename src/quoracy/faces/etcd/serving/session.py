@@ -14,25 +14,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
-from quoracy.faces.common.descriptors import NO_DESCRIPTOR, own_descriptor
+from quoracy.faces.common.reply_socket import ReplySocket
 from quoracy.faces.etcd.methods import Unary
-from quoracy.faces.etcd.serving.asgi import HttpCall
 from quoracy.faces.etcd.serving.calls import (
     UNSENT_BYTES_MAX,
     Call,
     CallHost,
+    HttpCall,
     RefusedCall,
     Status,
-    StreamCall,
-    UnaryCall,
 )
+from quoracy.faces.etcd.serving.grpc_calls import StreamCall, UnaryCall
 from quoracy.faces.etcd.serving.leadership import WANTS_LEADER
-from quoracy.store.completion import Reply
 from quoracy.wire.grpc import GrpcError, StatusCode, read_request_head
 from quoracy.wire.http2 import (
     Connection,
@@ -65,8 +61,6 @@ STALLED_S = 120.0
 _STALLED_BYTES_MIN = 1 << 20
 LINGER_S = 1.0
 
-_UNASKED = -2
-
 
 class Session(CallHost):
     """One connection; `face` has what all of them share.
@@ -78,12 +72,12 @@ class Session(CallHost):
         super().__init__(
             Connection(client_side=False, limits=face.http2_limits),
             face.deadlines,
+            ReplySocket(face.descriptors),
             face.message_bytes_max,
         )
         self._face = face
         self._stalled_at: float | None = None
         self._pending_seen = 0
-        self._waiting_for_room: deque[asyncio.Future[None]] = deque()
         self.heard_at = self.loop.time()
         self._calls: dict[int, Call] = {}
         self._transport: asyncio.Transport | None = None
@@ -91,9 +85,7 @@ class Session(CallHost):
         self._closing = False
         self._broken = False
         self._lingering = False
-        self._catch_up = face.catch_up
-        self._reply: Reply | None = None  # that another thread may send
-        self._descriptor = _UNASKED  # of the socket, for such replies
+        self._goes_on = False  # while calls that waited for room do
 
     # -- the transport's side
 
@@ -101,6 +93,7 @@ class Session(CallHost):
         # uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=_WRITE_BUFFER_MAX)
+        self.replies.open(self._transport)
         self._face.sessions.add(self)
         self.http2.start()
         if self._face.draining:
@@ -110,17 +103,13 @@ class Session(CallHost):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (the name is asyncio's)
         self._transport = None
         self._face.left(self)
+        self.replies.close()
         for call in list(self._calls.values()):
             call.cancel(None)
         self._calls.clear()
-        if self._descriptor >= 0:
-            assert self._reply is None, "nobody may send to a descriptor that is closed"
-            os.close(self._descriptor)
-            self._descriptor = NO_DESCRIPTOR
 
     def data_received(self, data: bytes) -> None:
-        if self._catch_up is not None:
-            self._catch_up()
+        self._face.store.catch_up()
         if self._broken:
             return
         self.heard_at = now = self.loop.time()
@@ -161,56 +150,22 @@ class Session(CallHost):
     def flush_now(self) -> None:
         self._flush()
 
-    def reply_ahead(self, data: bytes) -> Reply | None:
-        transport = self._transport
-        if (
-            transport is None
-            or transport.is_closing()
-            or self.writing_paused
-            or self._reply is not None
-        ):
-            return None
-        if self.http2.has_data_to_send or transport.get_write_buffer_size():
-            return None  # which must not be overtaken by half of it
-        if self._descriptor == _UNASKED:
-            self._descriptor = own_descriptor(transport)
-        if self._descriptor < 0:
-            return None
-        self._reply = reply = Reply(self._descriptor, data)
-        return reply
-
-    def has_replied(self, reply: Reply) -> bool:
-        if self._reply is reply:
-            self._settle_reply()
-        return reply.sent_bytes > 0
-
-    def _settle_reply(self) -> None:
-        """From now on this is the only one who writes."""
-        reply, self._reply = self._reply, None
-        assert reply is not None
-        reply.take_back()
-        if 0 < reply.sent_bytes < len(reply.data) and self._transport is not None:
-            self._transport.write(reply.data[reply.sent_bytes :])
-
-    def wait_for_room(self) -> asyncio.Future[None] | None:
-        if self.unsent_bytes <= UNSENT_BYTES_MAX:
-            return None
-        turn = self.loop.create_future()
-        self._waiting_for_room.append(turn)
-        return turn
-
-    def _wake_one(self) -> None:
-        """Let the next answer be made.  It is flushed in turn, and that wakes the one after it."""
-        while self._waiting_for_room and self.unsent_bytes <= UNSENT_BYTES_MAX:
-            turn = self._waiting_for_room.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+    def _go_on(self) -> None:
+        """Let calls that wait for room go on, in order, until there is none again."""
+        if self._goes_on:
+            return
+        self._goes_on = True
+        waiting = self.waiting_for_room
+        while waiting and self.unsent_bytes <= UNSENT_BYTES_MAX:
+            call = next(iter(waiting))
+            del waiting[call]
+            call.go_on()
+        self._goes_on = False
 
     def ended(self, stream_id: int, path: str, code: StatusCode) -> None:
         self._calls.pop(stream_id, None)
-        if self._waiting_for_room:
-            self._wake_one()
+        if self.waiting_for_room:
+            self._go_on()
         if path:
             self._face.counts.handled(path, code)
         if self._closing:
@@ -223,20 +178,18 @@ class Session(CallHost):
             return
         data = self.http2.data_to_send()
         if data:
-            if self._reply is not None:
-                self._settle_reply()
+            self.replies.settle()
             transport.write(data)
         elif not (self.unsent_bytes or self.http2.pending_total or self._closing):
             return  # as after most requests: their answers come later
         self.unsent_bytes = self.http2.pending_total + transport.get_write_buffer_size()
-        if self._waiting_for_room:
-            self._wake_one()
+        if self.waiting_for_room:
+            self._go_on()
         if self._closing and not self._calls and not self.http2.pending_total:
             self._close(transport)
 
     def _close(self, transport: asyncio.Transport) -> None:
-        if self._reply is not None:
-            self._settle_reply()
+        self.replies.settle()
         if not self._broken or not transport.can_write_eof():
             transport.close()
         elif not self._lingering:
@@ -310,12 +263,9 @@ class Session(CallHost):
 
         assert method is not None
         if isinstance(method, Unary):
-            unary: Unary[Any, Any] = method
-            expect = face.expect if unary.writes else None
+            unary = method
 
             def open_unary(session: Session, stream_id: int) -> Call:
-                if expect is not None:
-                    expect()
                 started(path)
                 return UnaryCall(session, stream_id, head, unary)
 
@@ -342,7 +292,7 @@ class Session(CallHost):
         self._closing = True
         self.http2.goaway()
         for call in list(self._calls.values()):
-            if not isinstance(call, UnaryCall) or call.waits:
+            if call.is_open_ended:
                 call.cancel(status)
         self._flush()
 

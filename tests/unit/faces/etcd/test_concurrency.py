@@ -10,7 +10,7 @@ import pytest
 from quoracy.clock import ManualClock
 from quoracy.errors import QuoracyError
 from quoracy.faces.etcd.errors import status_of
-from quoracy.faces.etcd.services.contenders import finished
+from quoracy.faces.etcd.services.concurrency import finished
 from quoracy.store.api import Store
 from quoracy.store.model import KeyRange
 from quoracy.wire.etcd.election import (
