@@ -6,6 +6,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,14 +101,20 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What the writer was given, in order: commits, and slices of clearing and of giving space back."""
     given: list[str] = []
 
-    class NotingWriter(JournalWriter):
+    class NotingWriter:
+        def __init__(self, *args: Any, **options: Any) -> None:
+            self._writer = JournalWriter(*args, **options)
+
         def submit(self, job: Job | Work, done: Done) -> None:
             given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "other"))
-            super().submit(job, done)
+            self._writer.submit(job, done)
 
         def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
             given.append("commit")
-            super().commit(batch, done, replies)
+            self._writer.commit(batch, done, replies)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._writer, name)
 
     monkeypatch.setattr("quoracy.engines.opening.JournalWriter", NotingWriter)
     return given

@@ -35,7 +35,6 @@ from quoracy.engines.embedded.disk.file_sync import FileSync, FileSyncs, let_oth
 from quoracy.engines.embedded.disk.journal import Cleaned, Journal
 from quoracy.engines.embedded.disk.log_rows import FrameRow, FrameRows, VersionName
 from quoracy.engines.embedded.disk.sweep import Sweep
-from quoracy.native import mypyc_attr
 from quoracy.store.completion import Reply
 
 __all__ = [
@@ -199,7 +198,6 @@ class _Slot:
         self.commit: _Commit | None = None
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class JournalWriter:
     """Owns a journal until it is closed.
 
