@@ -48,6 +48,7 @@ class Capability(Enum):
     QUICK_REPLAY = "history is replayed at once, so that a test may want that for every single event"
     FORGETS_AT_ONCE = "what was compacted is gone at once, for watches that lag behind it, too"
     ORDER = "writes take effect in the call, one after the other, and end in that order"
+    EVENTS_FIRST = "a write is done when its event is in every watch of the store"
     COMPACTED_DELETES = "a watch from the compaction revision is told of keys deleted in it"
 
 
@@ -180,12 +181,13 @@ _ETCD_LACKS = frozenset(
         Capability.RETENTION,
         Capability.QUICK_REPLAY,
         Capability.ORDER,
+        Capability.EVENTS_FIRST,
         Capability.COMPACTED_DELETES,
     }
 )
 
 # What a replica keeps itself, it replays at once; but what it keeps is not for a test to choose.
-_REPLICA_LACKS = _ETCD_LACKS - {Capability.QUICK_REPLAY}
+_REPLICA_LACKS = _ETCD_LACKS - {Capability.QUICK_REPLAY, Capability.EVENTS_FIRST}
 
 ENGINES = (
     EngineKind("memory", _memory, lacks=frozenset({Capability.REOPEN})),
@@ -194,7 +196,9 @@ ENGINES = (
     EngineKind(
         "remote",
         _remote,
-        lacks=frozenset({Capability.REOPEN, Capability.CLOCK, Capability.ORDER}),
+        lacks=frozenset(
+            {Capability.REOPEN, Capability.CLOCK, Capability.ORDER, Capability.EVENTS_FIRST}
+        ),
     ),
     # On an etcd: what the nodes of a cell are made of.  With requests going round three nodes, and the
     # client alone on each etcd, where time is no object.
@@ -205,7 +209,7 @@ ENGINES = (
         "cell",
         _cell_on_etcd("3.4"),
         # A node that another did not tell yet goes on telling what it has.
-        lacks=_REPLICA_LACKS | {Capability.FORGETS_AT_ONCE},
+        lacks=_REPLICA_LACKS | {Capability.FORGETS_AT_ONCE, Capability.EVENTS_FIRST},
         is_thorough=True,
     ),
 )

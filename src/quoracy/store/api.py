@@ -19,8 +19,8 @@ Of operations
     * The embedded engine applies writes in the order of `submit`, also those behind one that waits for
       room, and completes them in that order.  On other engines two writes in flight have no order.
     * At a commit watches are made ready first, then waits for the front of a queue are answered, then
-      writes are completed, in order.  So whoever learns that a write is done finds its event in every
-      watch, and finds its revision in every read.
+      writes are completed, in order.  So when a write is done its revision is in every read; and its
+      event is in every watch of a store that has the state in this process, a replica included.
     * Deadlines belong to the caller: see `Completion.abandon`.
     * What is submitted and not completed is bounded, by number and by bytes; beyond that it ends with
       `Overloaded`, and nothing was applied.
