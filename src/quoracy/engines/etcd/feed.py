@@ -59,7 +59,7 @@ class Feed:
         self._nudge: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._following: asyncio.Task[None] | None = None
-        self._replaced = False
+        self._replaced = self._is_stopped = False
 
     async def begin(self) -> None:
         """Read everything; raises `Unavailable` if that cannot be done."""
@@ -76,10 +76,14 @@ class Feed:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        self._is_stopped = True
         self._replica.fail_waiters(StoreClosed())
 
     def wait(self, revision: int, waiter: Waiter) -> None:
         """End `waiter` when the replica has a revision that it does not have yet."""
+        if self._is_stopped:  # an answer that came while the store was being closed
+            waiter.end(StoreClosed())
+            return
         self._replica.wait(revision, waiter)
         if self._nudge is None:
             self._nudge = self._loop.call_later(_NUDGE_S, self._ask_progress)
