@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Rejected
-from quoracy.store.model import KeyRange, LeaseId, Range, Txn, TxnResult
+from quoracy.store.model import KeyRange, LeaseId, Txn, TxnResult
 from tests.properties.requests import LEASES, at_revision, txns
 
 _several = st.lists(txns, min_size=1, max_size=8)
@@ -28,8 +28,8 @@ def test_a_transaction_that_is_begun_ends_as_one_that_is_awaited(drawn: Sequence
             for each in drawn:
                 txn = at_revision(each, (await begun.status()).revision)
                 assert await _begun(begun, txn) == await _awaited(awaited, txn)
-            everything = Range(KeyRange.everything())
-            assert begun.read_now(everything) == awaited.read_now(everything)
+            everything = KeyRange.everything()
+            assert await begun.range(everything) == await awaited.range(everything)
 
     asyncio.run(run())
 

@@ -18,7 +18,6 @@ from quoracy.store.model import (
     KeyValue,
     Put,
     Range,
-    RangeResult,
     Revision,
     Txn,
     WaitFirst,
@@ -31,49 +30,16 @@ __all__ = [
     "Follower",
     "Following",
     "InProcess",
-    "KnowsQueues",
-    "KnowsTimes",
     "LegacyStore",
     "LegacyWatch",
     "OnCluster",
     "OnDone",
-    "Polled",
-    "ReadsAtOnce",
     "RepliesAhead",
-    "TellsQueues",
 ]
 
 # The result, or what went wrong.
 OnDone: TypeAlias = Callable[[Any, BaseException | None], None]
 Ahead: TypeAlias = Callable[[Any], Reply | None]
-
-
-@runtime_checkable
-class Polled(Protocol):
-    """A `WatchStream` that can be asked for what is there, without a task that waits."""
-
-    def poll(self) -> WatchBatch | None:
-        """The next batch, if there is one.  Raises what iterating raises."""
-        ...
-
-    def on_ready(self, call: Callable[[], None]) -> None:
-        """From now on, call when `poll` may have something again after it returned None; maybe from
-        within `poll`, and maybe too often.  `call` must not raise.  Iterating is over then."""
-        ...
-
-
-@runtime_checkable
-class KnowsTimes(Protocol):
-    """A store that also knows when its revisions were made."""
-
-    async def revision_at(self, age_s: float) -> Revision:
-        """The revision that was the newest `age_s` seconds ago: `range(..., at=...)` reads it.
-
-        It was made at that time or before, never after.  The last changes before that time may be
-        missing: how many depends on the engine, and grows with the age.  Raises `Compacted` if the
-        history of that time is no longer kept, `Unsupported` if times are not known that far back.
-        """
-        ...
 
 
 class Follower(Protocol):
@@ -130,44 +96,6 @@ class RepliesAhead(Begins, Protocol):
         """Call this when something has come from a client, before looking at it.
 
         It may come from one who has seen such an answer, of which the store has not been told yet.
-        """
-        ...
-
-
-@runtime_checkable
-class ReadsAtOnce(Protocol):
-    """A store that has everything here: it answers a read in the call, and waits for nothing."""
-
-    def read_now(self, op: Range) -> RangeResult:
-        """`Store.range` without a wait.  Raises what that raises."""
-        ...
-
-
-@runtime_checkable
-class KnowsQueues(Protocol):
-    """A store that waits for the front of a queue of `store.contention` itself, or its server does."""
-
-    async def wait_first(self, name: bytes, key: bytes, token: int) -> Revision | None:
-        """A revision at which the key, created at `token`, was there and the oldest below the name.
-
-        None: it is gone.  Raises `Unsupported` if this server cannot, as etcd's cannot, or if it has
-        enough of such waits: a watch does as well.
-        """
-        ...
-
-
-@runtime_checkable
-class TellsQueues(KnowsQueues, Protocol):
-    """A store that calls who waits for the front of a queue, in the turn in which that is over."""
-
-    def when_oldest(
-        self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
-    ) -> Callable[[], None]:
-        """`wait_first` with a call at the end instead of a wait; what is returned gives it up.
-
-        `on_done` gets the revision or None, or the error that ended it, once, after this has returned;
-        it must not raise.  Before, `ahead` may be called with the revision that it will get, as in
-        `RepliesAhead.begin_replying`: it is on its way to the disk, and the reply leaves with it.
         """
         ...
 

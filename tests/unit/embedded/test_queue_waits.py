@@ -14,15 +14,36 @@ from quoracy.engines.opening import open_embedded
 from quoracy.errors import StoreClosed
 from quoracy.store import contention
 from quoracy.store.api import Store
+from quoracy.store.completion import Completion, FutureCompletion
 from quoracy.store.contention import Place, leaving
-from quoracy.store.legacy import TellsQueues
-from quoracy.store.model import Revision
+from quoracy.store.model import Revision, WaitFirst
 
 NAME = b"jobs/nightly"
 
 
 async def joined(store: Store) -> Place:
     return await contention.join(store, NAME, (await store.grant(3600)).id)
+
+
+class Wait(Completion):
+    """Notes how it ended."""
+
+    def __init__(self, told: list[Any], name: str = "") -> None:
+        super().__init__()
+        self._told, self._name = told, name
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        del error
+        self._told.append((self._name, result) if self._name else result)
+
+
+class Failing(Completion):
+    def done(self, result: Any, error: BaseException | None) -> None:
+        raise ValueError("of the test")
+
+
+def wait_of(place: Place) -> WaitFirst:
+    return WaitFirst(place.name, place.key, place.token)
 
 
 async def turns(count: int = 5) -> None:
@@ -32,53 +53,40 @@ async def turns(count: int = 5) -> None:
 
 async def test_the_next_one_is_told_before_the_release_is_answered() -> None:
     async with open_embedded("memory:") as store:
-        assert isinstance(store, TellsQueues)
         first, second = await joined(store), await joined(store)
         told: list[tuple[str, object]] = []
-        store.when_oldest(NAME, second.key, second.token, lambda seen, _: told.append(("next", seen)))
+        store.read(wait_of(second), Wait(told, "next"))
         await turns()
         assert told == []
-        answered = asyncio.Event()
-
-        def released(result: Any, _: BaseException | None) -> None:
-            told.append(("released", result.revision))
-            answered.set()
-
-        assert store.begin(leaving(first), released)
-        await answered.wait()
-        # Both in the one turn of the commit: nothing else ran in between.
-        assert [what for what, _ in told] == ["next", "released"]
-        assert told[0][1] == told[1][1]
+        released = FutureCompletion(asyncio.get_running_loop())
+        released.future.add_done_callback(lambda _: told.append(("later", None)))
+        store.submit(leaving(first), released)
+        revision = (await released.future).revision
+        # In the turn of the commit: no other callback ran in between.
+        assert told[0] == ("next", revision)
 
 
-async def test_who_is_first_already_is_told_after_the_call_has_returned() -> None:
+async def test_a_key_that_is_the_first_already_ends_its_wait_at_once() -> None:
     async with open_embedded("memory:") as store:
         first = await joined(store)
         told: list[object] = []
-        store.when_oldest(NAME, first.key, first.token, lambda seen, _: told.append(seen))
-        assert told == []
-        await turns()
+        store.read(wait_of(first), Wait(told))
         assert told == [first.revision]
 
 
-async def test_a_wait_that_is_given_up_is_not_told_and_watches_nobody() -> None:
+async def test_a_wait_that_is_abandoned_ends_once_and_watches_nobody() -> None:
     async with open_embedded("memory:") as store:
         first, second = await joined(store), await joined(store)
         told: list[object] = []
-
-        def begin(place: Place) -> Any:
-            return store.when_oldest(NAME, place.key, place.token, lambda *seen: told.append(seen))
-
-        begin(first)()  # before it was looked at
-        give_up = begin(second)
-        await turns()
+        wait = Wait(told)
+        store.read(wait_of(second), wait)
         assert store.statistics().watchers_count == 1
-        give_up()
-        give_up()
+        wait.abandon()
+        wait.abandon()
         assert store.statistics().watchers_count == 0
         await contention.leave(store, first)
         await turns()
-        assert told == []
+        assert told == [None]
 
 
 async def test_the_end_of_the_store_ends_the_waits() -> None:
@@ -98,11 +106,8 @@ async def test_one_who_fails_when_told_does_not_keep_the_others_from_it(
         first, second = await joined(store), await joined(store)
         told: list[object] = []
 
-        def fails(*_: object) -> None:
-            raise ValueError("of the test")
-
-        store.when_oldest(NAME, second.key, second.token, fails)
-        store.when_oldest(NAME, second.key, second.token, lambda seen, _: told.append(seen))
+        store.read(wait_of(second), Failing())
+        store.read(wait_of(second), Wait(told))
         await turns()
         left_at = await contention.leave(store, first)
         assert told == [left_at]

@@ -20,7 +20,6 @@ from quoracy.engines.embedded.memory.timeline import SAVE_S
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import Compacted, DataUnreadable, InvalidRequest, StorageFailed, Unsupported
-from quoracy.store.legacy import KnowsTimes
 from tests.support.failing_disk import break_disk
 
 DAY_S = 86_400.0
@@ -51,7 +50,6 @@ async def granted(store: EmbeddedStore) -> int:
 async def test_a_store_knows_how_it_was(kind: str, path: Path) -> None:
     clock = ManualClock()
     async with opened(path if kind == "sqlite" else None, clock) as store:
-        assert isinstance(store, KnowsTimes)
         for value in (b"one", b"two", b"three"):
             await store.put(b"k", value)
             await clock.advance(60.0)

@@ -17,7 +17,6 @@ from quoracy.faces.etcd.services.member import Identity
 from quoracy.faces.etcd.serving.server import serve_etcd
 from quoracy.remote.store import RemoteStore, open_remote
 from quoracy.remote.urls import Address, Target
-from quoracy.store.legacy import KnowsTimes
 from tests.differential.etcd_server import etcd_35_program, running_etcd
 
 
@@ -42,7 +41,6 @@ async def served(clock: ManualClock) -> AsyncIterator[RemoteStore]:
 
 async def test_a_server_tells_which_revision_it_was(clock: ManualClock) -> None:
     async with served(clock) as remote:
-        assert isinstance(remote, KnowsTimes)
         for value in (b"one", b"two"):
             await remote.put(b"k", value)
             await clock.advance(60.0)

@@ -11,13 +11,12 @@ import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 import msgspec
 
 from quoracy.clock import Clock
 from quoracy.engines.embedded.committing.group_commit import GroupCommit
-from quoracy.engines.embedded.committing.legacy import LegacyCompletion
 from quoracy.engines.embedded.disk.backup import BackupReport, Progress, write_backup
 from quoracy.engines.embedded.disk.journal import JournalSize
 from quoracy.engines.embedded.disk.off_loop import called_back
@@ -33,7 +32,7 @@ from quoracy.store.api import WatchOptions
 from quoracy.store.completion import Completion
 from quoracy.store.coroutines import CoroutineStore, ended
 from quoracy.store.digest import Digest
-from quoracy.store.legacy import Ahead, Follower, OnDone
+from quoracy.store.legacy import Follower
 from quoracy.store.model import (
     Alarm,
     Delete,
@@ -124,7 +123,6 @@ class EmbeddedStore(CoroutineStore):
         self.submit = commits.submit
         self.read = commits.read
         self.catch_up = commits.catch_up  # type: ignore[method-assign]
-        self.read_now = commits.read_now  # legacy
         self.begin = self.begin_replying = commits.begin  # legacy
         self.expect = commits.expect  # legacy
         self.end_lease = commits.end_lease
@@ -323,27 +321,6 @@ class EmbeddedStore(CoroutineStore):
 
     def leave_stream(self, stream: EmbeddedWatch) -> None:
         self._streams.discard(stream)
-
-    def when_oldest(  # legacy
-        self, name: bytes, key: bytes, token: int, on_done: OnDone, ahead: Ahead | None = None
-    ) -> Callable[[], None]:
-        self._commits.check_open()
-        is_over = False
-
-        def done(result: Any, error: BaseException | None) -> None:
-            nonlocal is_over
-            if not is_over:
-                is_over = True
-                on_done(result, error)
-
-        def give_up() -> None:
-            nonlocal is_over
-            is_over = True
-            completion.abandon()
-
-        completion = LegacyCompletion(done, ahead)
-        self._loop.call_soon(self.read, WaitFirst(name, key, token), completion)
-        return give_up
 
     def tick_watches(self, now: float) -> None:
         self._commits.hub.tick(now=now)

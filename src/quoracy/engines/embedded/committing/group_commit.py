@@ -58,7 +58,6 @@ from quoracy.store.model import (
     Delete,
     Put,
     Range,
-    RangeResult,
     Revision,
     Txn,
     TxnResult,
@@ -296,11 +295,6 @@ class GroupCommit:
         return None
 
     # -- legacy ----------------------------------------------------------------------------
-
-    def read_now(self, op: Range) -> RangeResult:  # legacy
-        check_range(op, self.limits)
-        self.check_open()
-        return self.state.range(op, newest=self.durable)
 
     def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:  # legacy
         """`Begins.begin`, `RepliesAhead.begin_replying`."""
