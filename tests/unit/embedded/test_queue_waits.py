@@ -14,9 +14,9 @@ from quoracy.engines.opening import open_embedded
 from quoracy.errors import StoreClosed
 from quoracy.store import contention
 from quoracy.store.api import Store
-from quoracy.store.completion import Completion, FutureCompletion
+from quoracy.store.completion import Completion
 from quoracy.store.contention import Place, leaving
-from quoracy.store.model import Revision, WaitFirst
+from quoracy.store.model import Revision, TxnResult, WaitFirst
 
 NAME = b"jobs/nightly"
 
@@ -58,12 +58,14 @@ async def test_the_next_one_is_told_before_the_release_is_answered() -> None:
         store.read(wait_of(second), Wait(told, "next"))
         await turns()
         assert told == []
-        released = FutureCompletion(asyncio.get_running_loop())
-        released.future.add_done_callback(lambda _: told.append(("later", None)))
-        store.submit(leaving(first), released)
-        revision = (await released.future).revision
-        # In the turn of the commit: no other callback ran in between.
-        assert told[0] == ("next", revision)
+        store.submit(leaving(first), Wait(told, "released"))
+        while not told:  # noqa: ASYNC110  nothing else tells
+            await asyncio.sleep(0)
+        # Both in the one turn of the commit: nothing else ran in between.
+        assert [name for name, _ in told] == ["next", "released"]
+        (_, seen), (_, released) = told
+        assert isinstance(released, TxnResult)
+        assert seen == released.revision
 
 
 async def test_a_key_that_is_the_first_already_ends_its_wait_at_once() -> None:
