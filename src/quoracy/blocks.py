@@ -1,8 +1,8 @@
 """Blocks that can be ended from outside: what `asyncio.timeout` does for time, for any reason.
 
     with Scope() as scope:
-        session.on_loss(lambda: scope.end(SessionLost(...)))
-        await something()       # cancelled when the session is lost; then SessionLost is raised
+        held.on_loss(scope.end)
+        await something()       # cancelled when it is lost; then the loss is raised
 
 A `Holding` is the block in which something is held: `async with` acquires, guards the body, releases.
 

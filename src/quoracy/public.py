@@ -29,7 +29,7 @@ from quoracy.client.recipes.semaphore import Semaphore, SemaphoreContender, Shar
 from quoracy.client.recipes.singleton import Singleton
 from quoracy.client.recipes.value import Change, DefaultedValue, Value, Versioned
 from quoracy.client.recipes.work_queue import DeadLetter, WorkQueue, WorkStats
-from quoracy.client.session_renewal import SessionState
+from quoracy.client.session import SessionState
 from quoracy.connecting import connect
 from quoracy.engines.embedded.disk.backup import BackupReport, RestoreReport, restore
 from quoracy.engines.embedded.retention import Retention

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import quoracy
-from quoracy.client import mirror
+from quoracy.client import mirror_updater
 from quoracy.client.recipes.cache import Cache, CacheBatch
 from quoracy.clock import ManualClock
 from quoracy.store.api import Watch
@@ -206,7 +206,7 @@ async def test_more_than_it_may_hold_is_refused(place: Place, q: quoracy.Connect
 async def test_slow_reader_gets_a_summary_and_nobody_waits_for_it(
     timed: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirror, "FEED_CHANGES_MAX", 5)
+    monkeypatch.setattr(mirror_updater, "SUBSCRIPTION_CHANGES_MAX", 5)
     store = timed.store
     await store.put(timed.key("s/a"), b"old")
     await store.put(timed.key("s/b"), b"old")
@@ -525,5 +525,5 @@ def test_batches_lead_from_each_state_to_the_next(
             await read(1, max(states))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mirror, "FEED_CHANGES_MAX", feed_max)
+        patched.setattr(mirror_updater, "SUBSCRIPTION_CHANGES_MAX", feed_max)
         asyncio.run(run())

@@ -13,8 +13,13 @@ from hypothesis import strategies as st
 
 import quoracy
 from quoracy.client.connection import Connection
-from quoracy.client.recipes.double_barrier import DoubleBarrier, Entered
-from quoracy.client.seats import Hall, Seat
+from quoracy.client.recipes.double_barrier import (
+    DoubleBarrier,
+    Entered,
+    Participant,
+    RoundKeys,
+    round_members,
+)
 from quoracy.clock import ManualClock
 from tests.support.asking import contents, eventually, turns
 from tests.support.cancelling import cancelled_everywhere
@@ -22,14 +27,14 @@ from tests.support.places import Place
 from tests.support.profiles import examples
 
 
-async def seats(place: Place, name: str = "x") -> int:
+async def participants(place: Place, name: str = "x") -> int:
     keys = await contents(place.store, quoracy.KeyRange.prefix(place.key(name) + b"/in/"))
     return len(keys)
 
 
-async def seated(place: Place, count: int) -> None:
+async def participating(place: Place, count: int) -> None:
     async def enough() -> bool:
-        return await seats(place) == count
+        return await participants(place) == count
 
     await eventually(enough)
 
@@ -52,7 +57,7 @@ async def test_nobody_enters_before_all_are_there_and_nobody_leaves_before_all_a
     async with AsyncExitStack() as stack:
         qs = [await stack.enter_async_context(place.connect(identity=f"p{n}")) for n in range(3)]
         tasks = [asyncio.create_task(work(n, qs[n])) for n in range(2)]
-        await seated(place, 2)
+        await participating(place, 2)
         assert inside == []
         tasks.append(asyncio.create_task(work(2, qs[2])))
 
@@ -92,9 +97,9 @@ async def test_who_gives_up_waiting_is_not_counted(place: Place) -> None:
         for timeout in (0.03, 0):
             with pytest.raises(quoracy.TimedOut):
                 await DoubleBarrier(one, "x", 2).enter(timeout=timeout)
-            assert await seats(place) == 0
+            assert await participants(place) == 0
         waiting = asyncio.create_task(DoubleBarrier(other, "x", 2).enter())
-        await seated(place, 1)
+        await participating(place, 1)
         # What is there to be had is had without waiting.
         mine = await DoubleBarrier(one, "x", 2).enter(timeout=0)
         theirs = await waiting
@@ -107,14 +112,14 @@ async def test_participant_that_dies_before_the_round_does_not_count(place: Plac
     async with place.connect() as one, place.connect() as other:
         async with place.connect() as dying:
             doomed = asyncio.create_task(DoubleBarrier(dying, "x", 2).enter())
-            await seated(place, 1)
+            await participating(place, 1)
             session = await dying.session()
             await place.store.revoke(session.id)
-            session.found_gone()
+            session.lease_not_found()
             with pytest.raises(quoracy.SessionLost):
                 await doomed
         waiting = asyncio.create_task(DoubleBarrier(one, "x", 2).enter())
-        await seated(place, 1)
+        await participating(place, 1)
         await turns()
         assert not waiting.done()
         theirs = await DoubleBarrier(other, "x", 2).enter(timeout=20)
@@ -125,13 +130,13 @@ async def test_participant_that_dies_before_the_round_does_not_count(place: Plac
 async def test_participant_that_dies_inside_holds_nobody_up_and_is_missing(place: Place) -> None:
     async with place.connect(identity="ann") as one, place.connect(identity="bob") as other:
         entering = asyncio.create_task(DoubleBarrier(one, "x", 2).enter())
-        await seated(place, 1)
+        await participating(place, 1)
 
         async def doomed() -> None:
             async with DoubleBarrier(other, "x", 2):
                 session = await other.session()
                 await place.store.revoke(session.id)
-                session.found_gone()
+                session.lease_not_found()
                 await asyncio.get_running_loop().create_future()
 
         dying = asyncio.create_task(doomed())
@@ -192,7 +197,7 @@ async def test_round_whose_members_all_died_is_cleared_away(place: Place) -> Non
 async def test_another_number_is_refused_and_disturbs_nobody(place: Place) -> None:
     async with place.connect() as q:
         waiting = asyncio.create_task(DoubleBarrier(q, "x", 2).enter())
-        await seated(place, 1)
+        await participating(place, 1)
         with pytest.raises(quoracy.InvalidRequest, match="same number"):
             await DoubleBarrier(q, "x", 1).enter()
         both = await asyncio.gather(waiting, DoubleBarrier(q, "x", 2).enter(timeout=20))
@@ -206,17 +211,17 @@ async def test_participants_are_named_in_order(place: Place) -> None:
         tasks = []
         for count, q in enumerate((bob, ann), 1):
             tasks.append(asyncio.create_task(DoubleBarrier(q, "x", 3).enter()))
-            await seated(place, count)
+            await participating(place, count)
         assert await DoubleBarrier(ann, "x", 3).participants() == ("bob", "ann")
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await seated(place, 0)
+        await participating(place, 0)
 
 
 async def test_deleted_seat_ends_the_wait(place: Place, q: Connection) -> None:
     waiting = asyncio.create_task(DoubleBarrier(q, "x", 2).enter())
-    await seated(place, 1)
+    await participating(place, 1)
     await place.store.delete(quoracy.KeyRange.prefix(place.key("x") + b"/in/"))
     async with asyncio.timeout(20):
         with pytest.raises(quoracy.SessionLost, match="deleted"):
@@ -231,7 +236,7 @@ async def test_cancelled_at_every_await_no_seat_is_left(place: Place) -> None:
                 await DoubleBarrier(one, "x", 2).enter(timeout=0.01)
 
         async for _ in cancelled_everywhere(give_up):
-            await seated(place, 0)
+            await participating(place, 0)
 
         partners: list[asyncio.Task[None]] = []
 
@@ -247,29 +252,29 @@ async def test_cancelled_at_every_await_no_seat_is_left(place: Place) -> None:
             if not attempt.completed:
                 partners[-1].cancel()
             await asyncio.wait([partners[-1]])
-            await seated(place, 0)
+            await participating(place, 0)
         assert not partners[-1].cancelled()
 
 
 async def test_opener_does_not_count_on_who_has_given_up_meanwhile(timed: Place) -> None:
     async with timed.connect() as one, timed.connect() as other:
-        hall = Hall(timed.key("x"))
-        first = Seat(one, await one.session(), hall, 2)
-        second = Seat(other, await other.session(), hall, 2)
-        await first.take()
-        board = {kv.key: kv for kv in (await second.take()).kvs}  # both are there
+        keys = RoundKeys(timed.key("x"))
+        first = Participant(one, await one.session(), keys, 2)
+        second = Participant(other, await other.session(), keys, 2)
+        await first.register()
+        board = {kv.key: kv for kv in (await second.register()).kvs}  # both are there
         assert await first.withdraw_unless_in() is None
         assert await second.judge(board) is None
-        assert hall.open not in await contents(timed.store)
+        assert keys.open not in await contents(timed.store)
 
 
 async def test_who_gives_up_after_the_round_opened_is_in_it(timed: Place) -> None:
     async with timed.connect() as one, timed.connect() as other:
-        hall = Hall(timed.key("x"))
-        first = Seat(one, await one.session(), hall, 2)
-        second = Seat(other, await other.session(), hall, 2)
-        await first.take()
-        opened = await second.judge({kv.key: kv for kv in (await second.take()).kvs})
+        keys = RoundKeys(timed.key("x"))
+        first = Participant(one, await one.session(), keys, 2)
+        second = Participant(other, await other.session(), keys, 2)
+        await first.register()
+        opened = await second.judge({kv.key: kv for kv in (await second.register()).kvs})
         assert opened is not None
         late = await first.withdraw_unless_in()
         assert late is not None
@@ -316,7 +321,7 @@ async def test_in_any_schedule_rounds_are_full_and_end(count: int, fates: list[s
                         if fate == "fails":
                             raise ZeroDivisionError
                         if fate == "lost":
-                            (await q.session()).found_gone()
+                            (await q.session()).lease_not_found()
                             await asyncio.get_running_loop().create_future()
                 except (quoracy.TimedOut, ZeroDivisionError, quoracy.LockLost):
                     return
@@ -324,11 +329,11 @@ async def test_in_any_schedule_rounds_are_full_and_end(count: int, fates: list[s
         tasks = [asyncio.create_task(one(number, fate)) for number, fate in enumerate(fates)]
 
         async def too_few_are_left() -> bool:
-            hall = Hall(b"x")
-            kvs = {kv.key: kv for kv in (await store.range(hall.everything)).kvs}
-            opened = kvs.get(hall.open)
-            members = () if opened is None else hall.members(opened)
-            busy = any(hall.sitting(member, kvs) for member in members)
+            keys = RoundKeys(b"x")
+            kvs = {kv.key: kv for kv in (await store.range(keys.everything)).kvs}
+            opened = kvs.get(keys.open)
+            members = () if opened is None else round_members(opened)
+            busy = any(keys.record_of(member, kvs) for member in members)
             return not busy and sum(not task.done() for task in tasks) < count
 
         await eventually(too_few_are_left)  # whoever can enter does, and leaves

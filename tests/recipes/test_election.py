@@ -45,7 +45,7 @@ async def test_next_in_line_is_elected_with_a_larger_token(place: Place) -> None
 async def test_lost_term_cancels_the_body(place: Place, q: quoracy.Connection) -> None:
     with pytest.raises(quoracy.LeadershipLost):
         async with q.election("e").lead("me"):
-            (await q.session()).found_gone()
+            (await q.session()).lease_not_found()
             await asyncio.get_running_loop().create_future()
 
 

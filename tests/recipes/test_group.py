@@ -245,7 +245,7 @@ async def test_release_while_rejoining_leaves_nothing(timed: Place) -> None:
             membership = await Group(q, "w", Labels).enroll({}, rejoin=True)
             session = await q.session()
             await q.store.revoke(session.id)
-            session.found_gone()
+            session.lease_not_found()
             assert membership.lost.is_set()
             await turns(wait)
             await membership.release()
@@ -285,7 +285,7 @@ def test_watch_shows_what_the_store_shows(schedule: list[tuple[str, int]]) -> No
                 elif kind == "crash" and expected:
                     session = await connections[at].session()
                     await store.revoke(session.id)
-                    session.found_gone()
+                    session.lease_not_found()
                     assert here.pop(who).lost.is_set()
                 else:
                     continue

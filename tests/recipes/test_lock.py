@@ -112,7 +112,7 @@ async def test_revoked_session_cancels_the_body_and_raises(place: Place) -> None
             async with q.lock("a") as held:
                 session = await q.session()
                 await place.store.revoke(session.id)
-                session.found_gone()
+                session.lease_not_found()
                 await asyncio.get_running_loop().create_future()
         assert held.error is caught.value
         assert held.lost.is_set()
@@ -132,7 +132,7 @@ async def test_loss_with_the_event_only_lets_the_body_end_and_raises_then(place:
         reached = False
         with pytest.raises(quoracy.LockLost):
             async with q.lock("a", cancel_on_loss=False) as held:
-                (await q.session()).found_gone()
+                (await q.session()).lease_not_found()
                 await held.lost.wait()
                 await asyncio.sleep(0)
                 assert not held.is_held
@@ -143,7 +143,7 @@ async def test_loss_with_the_event_only_lets_the_body_end_and_raises_then(place:
 async def test_error_of_the_body_goes_on_after_a_loss(q: quoracy.Connection) -> None:
     with pytest.raises(ZeroDivisionError):
         async with q.lock("a", cancel_on_loss=False):
-            (await q.session()).found_gone()
+            (await q.session()).lease_not_found()
             raise ZeroDivisionError
 
 
@@ -160,7 +160,7 @@ async def test_cancellation_from_outside_is_obeyed_although_the_lock_is_lost_too
     task = asyncio.create_task(work())
     await entered.wait()
     task.cancel()
-    (await q.session()).found_gone()
+    (await q.session()).lease_not_found()
     await asyncio.wait([task])
     assert task.cancelled()
 
@@ -186,7 +186,7 @@ async def test_lost_reentrant_lock_ends_both_blocks(place: Place, q: quoracy.Con
             async with lock:
                 session = await q.session()
                 await place.store.revoke(session.id)
-                session.found_gone()
+                session.lease_not_found()
                 await asyncio.get_running_loop().create_future()
     async with lock:
         pass
@@ -236,7 +236,7 @@ async def test_waiting_goes_on_in_the_next_session(place: Place) -> None:
         await eventually(both)
         before = await other.session()
         await place.store.revoke(before.id)
-        before.found_gone()
+        before.lease_not_found()
         await other.wait_state(quoracy.SessionState.CONNECTED, timeout=20)
         await eventually(both)
         await held.release()
@@ -268,7 +268,7 @@ async def test_lock_held_for_too_long_is_lost(timed: Place, clock: ManualClock) 
             async with q.lock("a", hold_max=5.0):
                 await clock.advance(6.0)
                 await asyncio.get_running_loop().create_future()
-        await until(lambda: q.tidying.pending == 0)
+        await until(lambda: q.cleanup.pending == 0)
         assert await q.lock("a").contenders() == ()
 
 

@@ -90,10 +90,10 @@ class Run:
                     await held.leave()
                 client.held.clear()
             case "revoke":
-                session = client.q.succession.current
+                session = client.q.session_renewal.current
                 if session is not None:
                     # Who is robbed by force learns of it afterwards; here, at once.
-                    session.found_gone()
+                    session.lease_not_found()
                     await client.store._store.revoke(session.id)
             case "cut":
                 client.store.refuses = True

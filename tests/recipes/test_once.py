@@ -120,7 +120,7 @@ async def test_runner_that_dies_lets_another_try_with_a_larger_token(place: Plac
         second = asyncio.create_task(Once(other, "migrate", Report).run_fenced(finish))
         session = await one.session()
         await place.store.revoke(session.id)
-        session.found_gone()
+        session.lease_not_found()
         async with asyncio.timeout(20):
             with pytest.raises(quoracy.LockLost):
                 await first
@@ -265,7 +265,7 @@ async def test_any_schedule_of_runners_records_one_result(fates: list[str]) -> N
                         await asyncio.sleep(0)
                     if fate == "lost":
                         await store.revoke((await q.session()).id)
-                        (await q.session()).found_gone()
+                        (await q.session()).lease_not_found()
                         await asyncio.get_running_loop().create_future()
                 finally:
                     busy -= 1

@@ -255,7 +255,7 @@ async def test_bucket_larger_than_a_look_keeps_its_order(place: Place) -> None:
     async with place.connect() as q, place.connect() as other:
         producers = [other.queue("a", int) for _ in range(7)]
         for producer in producers:
-            await producer._backlog._find_tail()
+            await producer._items._find_tail()
         revisions = await asyncio.gather(
             *(
                 producer.put_many(range(at * 100, at * 100 + 100))
@@ -274,7 +274,7 @@ async def test_item_put_between_the_look_and_the_watch_is_not_missed(
     q: quoracy.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, producer = q.queue("a", int), q.queue("a", int)
-    look = queue._outlet.taker._look
+    look = queue._head.look
 
     async def look_then_put() -> Window:
         monkeypatch.undo()
@@ -282,7 +282,7 @@ async def test_item_put_between_the_look_and_the_watch_is_not_missed(
         await producer.put(7)
         return window
 
-    monkeypatch.setattr(queue._outlet.taker, "_look", look_then_put)
+    monkeypatch.setattr(queue._head, "look", look_then_put)
     assert await queue.get(timeout=10) == 7
 
 
@@ -296,13 +296,13 @@ async def test_store_that_cannot_be_asked_while_waiting_is_asked_again(
             raise quoracy.Unavailable("no leader")
 
         with monkeypatch.context() as patch:
-            patch.setattr(queue._outlet.taker, "_look", unavailable)
+            patch.setattr(queue._head, "look", unavailable)
             with pytest.raises(quoracy.Unavailable):  # before it waited, the caller is told
                 await queue.get(timeout=5)
         getting = asyncio.create_task(queue.get(timeout=5))
         await turns()
         with monkeypatch.context() as patch:
-            patch.setattr(queue._outlet.taker, "_look", unavailable)
+            patch.setattr(queue._head, "look", unavailable)
             await producer.put(7)
             await turns()
             assert not getting.done()
@@ -313,9 +313,9 @@ async def test_store_that_cannot_be_asked_while_waiting_is_asked_again(
 class Losing:
     """A store that loses the answer to the next deletion."""
 
-    def __init__(self, ground: quoracy.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, context: quoracy.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.applied = False
-        begin = ground.writes.begin
+        begin = context.writes.begin
 
         def lossy(txn: Txn) -> Outcome:
             outcome = Outcome(asyncio.get_running_loop())
@@ -329,7 +329,7 @@ class Losing:
             monkeypatch.undo()
             return outcome
 
-        monkeypatch.setattr(ground.writes, "begin", lossy)
+        monkeypatch.setattr(context.writes, "begin", lossy)
 
 
 async def test_get_whose_answer_is_lost_says_that_an_item_may_be_gone(

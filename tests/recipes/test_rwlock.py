@@ -42,7 +42,7 @@ async def nothing_left(place: Place) -> None:
 async def lose(place: Place, q: quoracy.Connection) -> None:
     session = await q.session()
     await place.store.revoke(session.id)
-    session.found_gone()
+    session.lease_not_found()
 
 
 async def test_readers_share_and_a_writer_does_not(place: Place, q: quoracy.Connection) -> None:
@@ -265,7 +265,7 @@ async def test_lost_session_frees_the_lock_and_ends_the_block(place: Place) -> N
                 await waits(lock, 2)
                 await lose(place, one)
                 await asyncio.get_running_loop().create_future()
-        async with releasing(await reader) as reading:
+        async with release_txn(await reader) as reading:
             assert reading.token > held.token
 
 
@@ -300,7 +300,7 @@ async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quoracy
     await waits(lock, 2)
     await place.store.delete((await lock.contenders())[1].key)
     await held.release()
-    async with releasing(await waiting) as reading:
+    async with release_txn(await waiting) as reading:
         assert [each.token for each in await lock.contenders()] == [reading.token]
 
 
@@ -316,7 +316,7 @@ async def test_stopped_process_does_not_enter_with_a_session_that_is_over(
         clock.jump(9.8)  # our process stands still; the store has not noticed yet
         await held.release()
         await clock.advance(1.0)
-        async with releasing(await asyncio.wait_for(waiting, 10)) as reading:
+        async with release_txn(await asyncio.wait_for(waiting, 10)) as reading:
             assert reading.is_held
             assert reading.key != late
 
@@ -509,7 +509,7 @@ async def watches(recording: Recording, count: int) -> None:
 
 
 @asynccontextmanager
-async def releasing(held: ReadHeld | WriteHeld) -> AsyncIterator[ReadHeld | WriteHeld]:
+async def release_txn(held: ReadHeld | WriteHeld) -> AsyncIterator[ReadHeld | WriteHeld]:
     """A block around something that is held already."""
     try:
         yield held

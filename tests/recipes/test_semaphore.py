@@ -45,7 +45,7 @@ async def only_the_size_left(place: Place) -> None:
 async def lose(place: Place, q: quoracy.Connection) -> None:
     session = await q.session()
     await place.store.revoke(session.id)
-    session.found_gone()
+    session.lease_not_found()
 
 
 @asynccontextmanager
@@ -257,7 +257,7 @@ async def test_waiter_too_heavy_for_the_new_size_is_told_and_blocks_nobody(
     await slots.resize(2)
     with pytest.raises(quoracy.InvalidRequest, match=r"a share of 4 .* its size is 2"):
         await heavy
-    async with releasing(await light):
+    async with release_txn(await light):
         assert share.is_held
     await share.release()
     await only_the_size_left(place)
@@ -287,7 +287,7 @@ async def test_lost_session_frees_its_share_and_ends_the_block(place: Place) -> 
                 await lose(place, one)
                 await asyncio.get_running_loop().create_future()
         assert share.lost.is_set()
-        async with releasing(await waiting) as next_share:
+        async with release_txn(await waiting) as next_share:
             assert next_share.token > share.token
             assert await slots.try_acquire() is not None
 
@@ -333,7 +333,7 @@ async def test_waiter_whose_key_was_deleted_waits_again(place: Place, q: quoracy
     await waits(slots, 2)
     await place.store.delete((await slots.contenders())[1].key)
     await share.release()
-    async with releasing(await waiting) as held:
+    async with release_txn(await waiting) as held:
         assert [each.token for each in await slots.contenders()] == [held.token]
 
 
@@ -395,7 +395,7 @@ async def test_grant_whose_answer_is_lost_is_found_and_not_made_twice(tmp_path: 
         await waits(slots, 3)
         recording.plan(Trouble.ANSWER_LOST, writes_to(b"/holders/"))
         await first.release()
-        async with releasing(await asyncio.wait_for(waiting, 10)) as share:
+        async with release_txn(await asyncio.wait_for(waiting, 10)) as share:
             assert recording.met.is_set()
             assert [each.token for each in await slots.contenders()] == [share.token, None]
         await (await behind).release()
@@ -458,7 +458,7 @@ async def test_refused_while_waiting_is_asked_again(tmp_path: Path) -> None:
         await waits(slots, 2)
         recording.plan(Trouble.REFUSED, writes_to(b"/holders/"))
         await first.release()
-        async with releasing(await asyncio.wait_for(waiting, 10)) as share:
+        async with release_txn(await asyncio.wait_for(waiting, 10)) as share:
             assert share.is_held
         recording.plan(Trouble.REFUSED, writes_to(b"/holders/"))
         with pytest.raises(quoracy.Unavailable):
@@ -594,7 +594,7 @@ async def test_holders_are_counted_however_many_pages_they_fill(
 
 
 @asynccontextmanager
-async def releasing(share: Share) -> AsyncIterator[Share]:
+async def release_txn(share: Share) -> AsyncIterator[Share]:
     try:
         yield share
     finally:

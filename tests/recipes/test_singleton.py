@@ -28,7 +28,7 @@ async def nothing_left(place: Place) -> bool:
 async def lose_session(q: quoracy.Connection) -> None:
     session = await q.session()
     await q.store.revoke(session.id)
-    session.found_gone()  # sooner or later the server tells
+    session.lease_not_found()  # sooner or later the server tells
 
 
 async def test_one_runs_at_a_time_with_growing_tokens(place: Place) -> None:
@@ -311,7 +311,7 @@ def test_the_first_in_line_runs_and_nobody_else(schedule: list[tuple[str, int]])
                     line.remove(at)
                 elif kind == "lose" and at in line:
                     session = await connections[at].session()
-                    session.found_gone()  # here first, as with a session that ran out
+                    session.lease_not_found()  # here first, as with a session that ran out
                     await turns(5)
                     await store.revoke(session.id)
                     line.remove(at)

@@ -39,7 +39,7 @@ async def lose_session(place: Place, q: quoracy.Connection) -> None:
     """As after its time to live: the store ends it, the connection is told, and has its next one."""
     session = await q.session()
     await place.store.revoke(session.id)
-    session.found_gone()
+    session.lease_not_found()
     await q.wait_state(quoracy.SessionState.CONNECTED, timeout=20)
 
 
@@ -273,14 +273,14 @@ async def test_item_returned_while_others_are_looked_at_is_not_missed(
     await work.put("x")
     job = await work.take()
     await place.store.put(place.key("a/tail"), b"%012x" % 3000)  # as after much traffic
-    look = work._backlog.look
+    look = work._items.look
 
     async def look_late(start: int | None = None) -> Window:
         if start is not None and job.is_held:
             await job.release()
         return await look(start)
 
-    monkeypatch.setattr(work._backlog, "look", look_late)
+    monkeypatch.setattr(work._items, "look", look_late)
     assert (await work.take(timeout=10)).item == "x"
 
 
@@ -333,7 +333,7 @@ async def test_cancellation_anywhere_leaves_no_claim_and_loses_nothing(place: Pl
             if gone:
                 present.add(str(attempt.point + 1))
                 await work.put(str(attempt.point + 1))
-        assert not q._names_taken
+        assert not q._keys_reserved
 
 
 async def test_cancelled_wait_leaves_nothing(place: Place) -> None:
@@ -544,7 +544,7 @@ async def _play(steps: list[tuple[str, int]]) -> None:
             elif step == "lose":
                 session = await connections[argument].session()
                 await store.revoke(session.id)
-                session.found_gone()
+                session.lease_not_found()
                 await connections[argument].wait_state(quoracy.SessionState.CONNECTED)
                 held = [(owner, job) for owner, job in held if owner != argument]
             elif held:

@@ -66,7 +66,7 @@ def test_connect_has_the_parameters_of_the_asynchronous_one() -> None:
 
 
 # For recipes, or another way to the same end.
-NOT_FOR_THREADS = {"leave", "begin", "session", "write", "connection"}
+NOT_FOR_THREADS = {"leave", "begin", "session", "write", "connection", "read_key", "retry"}
 
 
 def test_every_coroutine_has_a_blocking_method_with_its_parameters() -> None:

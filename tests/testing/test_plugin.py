@@ -59,7 +59,7 @@ ASYNCHRONOUS = """
         await held.release()
 
     async def test_everything_is_on_the_loop_of_the_test(quoracy_client, quoracy_store):
-        assert quoracy_client.succession._loop is asyncio.get_running_loop()
+        assert quoracy_client.session_renewal._loop is asyncio.get_running_loop()
         await quoracy_client.counter("n").add(1)
         assert (await quoracy_store.range(b"n")).kvs or (await quoracy_store.status()).keys_count
 
@@ -151,7 +151,7 @@ def test_pytest_asyncio_and_anyio_beside_each_other_with_marks(pytester: pytest.
             pytestmark = pytest.mark.asyncio(loop_scope="module")
 
             async def test_loop_of_the_module(quoracy_client):
-                assert quoracy_client.succession._loop is asyncio.get_running_loop()
+                assert quoracy_client.session_renewal._loop is asyncio.get_running_loop()
         """,
         test_4_trio="""
             import pytest

@@ -23,7 +23,7 @@ from quoracy.cli.exits import Exit
 from quoracy.cli.output import Form, Output, output_options
 from quoracy.cli.parameters import CommandWithTail, read_bytes, read_duration, tail_of, usage_error
 from quoracy.cli.text import escape, format_lease, json_bytes
-from quoracy.client.held import wait_taken
+from quoracy.client.held import wait_deleted
 from quoracy.client.session import Session, keep_session, stop
 from quoracy.clock import Clock, SystemClock
 from quoracy.errors import LeaseLost
@@ -275,9 +275,9 @@ async def _acquire_and_run(store: Store, wanted: _Wanted, *, clock: Clock | None
                 if isinstance(place, int)
                 else await _hold(store, wanted, place, session, signals, clock)
             )
-    if session.left_behind is not None:
+    if session.revoke_error is not None:
         click.echo(
-            f"quoracy: {wanted.what} could not be released ({session.left_behind}); the server frees "
+            f"quoracy: {wanted.what} could not be released ({session.revoke_error}); the server frees "
             f"it within {session.ttl_s:g} s.",
             err=True,
         )
@@ -333,7 +333,7 @@ async def _wait_for(
 async def _hold(
     store: Store, wanted: _Wanted, place: Place, session: Session, signals: Signals, clock: Clock
 ) -> int:
-    taken = asyncio.ensure_future(wait_taken(store, place.key, place.token, clock))
+    taken = asyncio.ensure_future(wait_deleted(store, place.key, place.token, clock))
     lost = asyncio.ensure_future(_either(session.lost, taken))
     try:
         if wanted.command:

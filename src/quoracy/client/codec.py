@@ -1,6 +1,6 @@
-"""Values of a type, as bytes in the store: bytes as they are, str as UTF-8, everything else as JSON.
+"""Values of a type, as bytes in the store: bytes as they are, str as UTF-8, all others as JSON.
 
-    codec = codec_of(Settings)            # whatever msgspec knows: Struct, dataclass, list[int], ...
+    codec = codec_of(Settings)            # any type msgspec knows: Struct, dataclass, list[int], ...
     codec.decode(key, codec.encode(value))
 
 What is decoded is checked: a value of another type raises `ValueUnreadable`, which names the key.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Codec(Generic[T]):
-    """How values of one type are written and read."""
+    """The encoding of values of one type."""
 
     __slots__ = ("_decode", "_encode", "type_name")
 

@@ -1,18 +1,18 @@
-"""Changing a key that others change too: compare, swap, and again with what the winner wrote.
+"""Compare-and-swap: changing a key that other clients change too.
 
-    race = Race(ground, "the counter x", timeout)
+    swap = CompareAndSwap(context, "the counter x", timeout)
     while True:
-        result = await ground.write(swapping(key, seen, Put(key, ...)))
+        result = await context.write(swap_txn(key, seen, Put(key, ...)))
         if result.succeeded:
             return ...
-        seen = found_first(result)
-        await race.lost()
+        seen = key_now(result)
+        await swap.backoff()
 
 Invariants
-    * What lost is sent again only with what was found instead, never unchanged.
-    * A write that is on its way is never given up for a timeout: its outcome is waited for.
-    * Somebody wins each round, so that all together make progress; pauses grow, with jitter, so that
-      many do not go on meeting each other.
+    * After a conflict the next attempt is made from the value that was found, never from the old one.
+    * A timeout does not give up a write that is on its way: its outcome is awaited.
+    * One attempt of each round succeeds, so that there is progress; pauses grow, with jitter, so that
+      many clients do not go on conflicting.
 """
 
 from __future__ import annotations
@@ -22,72 +22,63 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from quoracy.client.context import Ground, Patience
+from quoracy.client.context import Context
 from quoracy.errors import TimedOut
-from quoracy.store.model import Compare, KeyValue, Op, Range, RangeResult, Txn, TxnResult
+from quoracy.store.model import Compare, DeleteResult, KeyValue, Op, Range, RangeResult, Txn, TxnResult
 
-__all__ = ["Race", "found", "found_first", "swapping", "unchanged"]
+__all__ = ["CompareAndSwap", "key_at", "key_now", "range_at", "swap_txn", "unchanged", "was_deleted"]
 
-_AT_ONCE = 3
+_RETRIES_AT_ONCE = 3
 _PAUSE_S_FIRST = 0.001
 _PAUSE_S_MAX = 0.1
 
 
-class Race:
-    """How often one change of a key lost against others, and what that means for the next attempt."""
+class CompareAndSwap:
+    """The conflicts of one change of a key, and the pauses between its attempts."""
 
-    __slots__ = ("_ground", "_losses", "_patience", "_rng", "_what")
+    __slots__ = ("_conflicts", "_context", "_deadline", "_rng", "_what")
 
-    def __init__(
-        self,
-        ground: Ground,
-        what: str,
-        timeout: float | None,
-        *,
-        rng: random.Random | None = None,
-    ) -> None:
-        ground.check()
-        self._ground, self._what, self._rng = ground, what, rng
-        self._patience = Patience(ground.clock, timeout)
-        self._losses = 0
+    def __init__(self, context: Context, what: str, timeout: float | None) -> None:
+        context.check()
+        self._context, self._what = context, what
+        self._rng: random.Random | None = None
+        self._deadline = context.deadline(timeout)
+        self._conflicts = 0
 
     @asynccontextmanager
-    async def turn(self, lock: asyncio.Lock) -> AsyncIterator[None]:
-        """A block for one task at a time: those of one object need not race each other.
+    async def exclusive(self, mutex: asyncio.Lock) -> AsyncIterator[None]:
+        """A block for one task at a time: tasks that share an object need not conflict.
 
         Raises `TimedOut`: nothing was changed.
         """
-        with self._ground.waiting(self._what, self._patience):
-            await lock.acquire()
+        with self._context.wait_scope(self._what, self._deadline):
+            await mutex.acquire()
         try:
             yield
         finally:
-            lock.release()
+            mutex.release()
 
-    async def lost(self) -> None:
-        """Another was faster: pause before the next attempt.
-
-        Raises `TimedOut`: nothing was changed.
-        """
-        left_s = self._patience.left
+    async def backoff(self) -> None:
+        """Pause after a conflict, before the next attempt.  Raises `TimedOut`: nothing was changed."""
+        left_s = self._deadline.left
         if left_s is not None and left_s <= 0:
-            raise TimedOut(self._what, timeout_s=self._patience.timeout)
-        self._losses += 1
-        if self._losses <= _AT_ONCE:
+            raise TimedOut(self._what, timeout_s=self._deadline.timeout)
+        self._conflicts += 1
+        if self._conflicts <= _RETRIES_AT_ONCE:
             await asyncio.sleep(0)
             return
         self._rng = self._rng or random.Random()
-        longest_s = min(_PAUSE_S_MAX, _PAUSE_S_FIRST * 2 ** min(self._losses - _AT_ONCE, 20))
-        pause_s = self._rng.uniform(0, longest_s)
-        await self._ground.clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
+        doublings = min(self._conflicts - _RETRIES_AT_ONCE, 20)
+        pause_s = self._rng.uniform(0, min(_PAUSE_S_MAX, _PAUSE_S_FIRST * 2**doublings))
+        await self._context.clock.sleep(pause_s if left_s is None else min(pause_s, left_s))
 
 
 def unchanged(key: bytes, seen: KeyValue | None) -> Compare:
-    """That the key is as it was seen, or still missing."""
+    """The condition that the key is as it was seen, or still missing."""
     return Compare.mod_revision(key, "=", 0 if seen is None else seen.mod_revision)
 
 
-def swapping(
+def swap_txn(
     key: bytes,
     seen: KeyValue | None,
     *then: Op,
@@ -98,13 +89,31 @@ def swapping(
     return Txn((unchanged(key, seen), *also), then, (Range(key), *(Range(other) for other in read)))
 
 
-def found(result: TxnResult, at: int) -> KeyValue | None:
-    """The key that the operation at that position read, if it is there."""
+# -- results of transactions -----------------------------------------------------------------
+
+
+def range_at(result: TxnResult, at: int) -> RangeResult:
+    """The result of the read at that position."""
     read = result.results[at]
     assert isinstance(read, RangeResult)
-    return read.kvs[0] if read.kvs else None
+    return read
 
 
-def found_first(result: TxnResult) -> KeyValue | None:
-    """The key of a swap that lost, as it is now."""
-    return found(result, 0)
+def key_at(result: TxnResult, at: int) -> KeyValue | None:
+    """The key that the read at that position found, if it exists."""
+    kvs = range_at(result, at).kvs
+    return kvs[0] if kvs else None
+
+
+def key_now(result: TxnResult) -> KeyValue | None:
+    """The key of a swap that failed, as it is now."""
+    return key_at(result, 0)
+
+
+def was_deleted(result: TxnResult) -> bool:
+    """Whether the transaction succeeded and its first operation deleted anything."""
+    if not result.succeeded:
+        return False
+    deleted = result.results[0]
+    assert isinstance(deleted, DeleteResult)
+    return deleted.deleted > 0

@@ -1,25 +1,24 @@
-"""A type whose fields are keys: how settings are written, read and validated.
+"""Settings of a type whose fields are keys: how they are written, read and validated.
 
 A field that is a str is stored as its text and bytes as they are, as everywhere in Quoracy; any other
-type as JSON.  To read them, what is stored is put together into one JSON object, which msgspec decodes
-and validates as a whole: types, constraints, `__post_init__`.
+type as JSON.  For reading, the stored fields are put together into one JSON object, which msgspec
+decodes and validates as a whole: types, constraints, `__post_init__`.
 
 Invariants
     * Whatever is stored, `decode` returns a valid value or raises `ValueUnreadable`, nothing else.
-    * A key of one field cannot pretend to be another: each is a JSON value of its own before it is put
-      together with the others.
+    * The key of one field cannot set another: each is a JSON value of its own before it is put together
+      with the others.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from enum import Enum
-from typing import Annotated, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Generic, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from quoracy.client.codec import codec_of
+from quoracy.client.codec import Codec, codec_of
 from quoracy.errors import InvalidRequest, ValueUnreadable
 
 __all__ = ["FIELDS_MAX", "Section"]
@@ -30,10 +29,13 @@ S = TypeVar("S")
 FIELDS_MAX = 128
 
 
-class _Form(Enum):
-    TEXT = "text"
-    BYTES = "bytes"
-    JSON = "JSON"
+def _check_json(data: bytes) -> bytes:
+    msgspec.json.decode(data)
+    return data
+
+
+# The encoding of a field of any other type; what is stored is decoded together with the other fields.
+_JSON: Codec[Any] = Codec("JSON", msgspec.json.encode, _check_json)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -43,37 +45,25 @@ class _Field:
     name: str
     stored_as: str
     key: bytes
-    form: _Form
+    codec: Codec[Any]
 
     def encode(self, value: object) -> bytes:
-        if self.form is _Form.TEXT and isinstance(value, str):
-            return codec_of(str).encode(value)
-        if self.form is _Form.BYTES and isinstance(value, bytes):
-            return value
-        if self.form is not _Form.JSON:
-            raise InvalidRequest(f"{self.name} is {value!r}; it is stored as {self.form.value}.")
         try:
-            return msgspec.json.encode(value)
-        except (TypeError, ValueError, AttributeError) as error:
-            raise InvalidRequest(f"{self.name} is {value!r}, which is not JSON: {error}.") from error
+            return self.codec.encode(value)
+        except InvalidRequest as error:
+            kind = "text" if self.codec.type_name == "str" else self.codec.type_name
+            raise InvalidRequest(
+                f"{self.name} is stored as {kind}, and {value!r} is not {kind}."
+            ) from error
 
     def as_json(self, data: bytes) -> bytes:
-        """What is stored, as one JSON value."""
-        try:
-            if self.form is _Form.TEXT:
-                return msgspec.json.encode(data.decode())
-            if self.form is _Form.BYTES:
-                return msgspec.json.encode(data)
-            msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueUnreadable(self.key, wanted=self.form.value, why=str(error)) from error
-        return data
+        """The stored bytes, as one JSON value."""
+        value = self.codec.decode(self.key, data)
+        return value if self.codec is _JSON else msgspec.json.encode(value)
 
 
 class Section(Generic[S]):
-    """The keys under `root`, as one value of a type.  Raises `InvalidRequest` for types that are
-    unfit.
-    """
+    """The keys under `root`, as one value of a type.  Raises `InvalidRequest` for unfit types."""
 
     def __init__(self, root: bytes, type: type[S]) -> None:
         self._root, self._type = root, type
@@ -104,12 +94,12 @@ class Section(Generic[S]):
         return self._field(name).key
 
     def encode(self, values: Mapping[str, object]) -> dict[bytes, bytes]:
-        """What to store for fields of these names."""
+        """The keys and values to store for fields of these names."""
         fields = [(self._field(name), value) for name, value in values.items()]
         return {field.key: field.encode(value) for field, value in fields}
 
     def decode(self, stored: Mapping[bytes, bytes]) -> S:
-        """The value that keys make together.  Raises `ValueUnreadable`."""
+        """The value that stored keys make together.  Raises `ValueUnreadable`."""
         parts = [
             b"%b:%b" % (msgspec.json.encode(field.stored_as), field.as_json(stored[field.key]))
             for field in self._fields.values()
@@ -120,7 +110,7 @@ class Section(Generic[S]):
         try:
             return self._decoder.decode(b"{%b}" % b",".join(parts))
         except Exception as error:
-            # Not only what msgspec raises: `__post_init__` is the program's own.
+            # `__post_init__`, which may raise anything, is the program's own.
             raise ValueUnreadable(
                 self._root[:-1], wanted=self._type_name, why=str(error) or repr(error)
             ) from error
@@ -137,7 +127,7 @@ class Section(Generic[S]):
             ) from error
 
     def difference(self, before: S, after: S) -> dict[bytes, bytes]:
-        """What to store to come from one value to another."""
+        """The keys and values to store to change one value into another."""
         if not isinstance(after, self._type):
             raise InvalidRequest(f"{after!r} is no {self._type_name}. Nothing was written.")
         names = self.changed(before, after)
@@ -176,12 +166,12 @@ def _fields_of(root: bytes, type: type[object]) -> list[_Field]:
     else:
         raise InvalidRequest(f"{type!r} has no fields. Give a msgspec.Struct or a dataclass.")
     return [
-        _Field(name, stored_as, root + stored_as.encode(), _form_of(hint))
+        _Field(name, stored_as, root + stored_as.encode(), _codec_of(hint))
         for name, stored_as, hint in infos
     ]
 
 
-def _form_of(hint: object) -> _Form:
+def _codec_of(hint: object) -> Codec[Any]:
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
-    return _Form.TEXT if hint is str else _Form.BYTES if hint is bytes else _Form.JSON
+    return codec_of(hint) if hint is str or hint is bytes else _JSON

@@ -15,20 +15,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from quoracy.client.context import Ground, Patience
+from quoracy.client.context import Context, Deadline
 from quoracy.client.held import Held
 from quoracy.client.in_flight import Outcome
-from quoracy.client.queue_entry import ASK_AGAIN_S
 from quoracy.client.session import Session
 from quoracy.errors import (
     Indeterminate,
     LeaseNotFound,
     SessionLost,
-    StoreClosed,
     TimedOut,
     Unavailable,
 )
@@ -58,10 +56,10 @@ class Contender:
     key: bytes
 
 
-async def contenders(ground: Ground, name: bytes) -> tuple[Contender, ...]:
+async def contenders(context: Context, name: bytes) -> tuple[Contender, ...]:
     """Everyone in the queue, in order."""
-    ground.check()
-    found = await ground.store.range(contention.queue_of(name), sort_by=SortTarget.CREATE)
+    context.check()
+    found = await context.store.range(contention.queue_of(name), sort_by=SortTarget.CREATE)
     return tuple(_contender(kv) for kv in found.kvs)
 
 
@@ -71,18 +69,18 @@ class Contest(Generic[H]):
     hold: makes what is held, of the session and the place it was won with.
     """
 
-    __slots__ = ("_ground", "_hold", "_name", "_value", "_what")
+    __slots__ = ("_context", "_hold", "_name", "_value", "_what")
 
     def __init__(
         self,
-        ground: Ground,
+        context: Context,
         name: bytes,
         value: bytes,
         hold: Callable[[Session, Place], H],
         *,
         what: str,
     ) -> None:
-        self._ground, self._name, self._value = ground, name, value
+        self._context, self._name, self._value = context, name, value
         self._hold, self._what = hold, what
 
     async def win(self, *, timeout: float | None = None) -> H:
@@ -90,27 +88,27 @@ class Contest(Generic[H]):
 
         Raises `TimedOut`, `Unavailable`, `Indeterminate`.
         """
-        ground, what = self._ground, self._what
+        context, what = self._context, self._what
         if timeout == 0:
             held = await self.try_win()
             if held is None:
                 raise TimedOut(what, timeout_s=timeout)
             return held
-        patience = Patience(ground.clock, timeout)
+        deadline = context.deadline(timeout)
         while True:
-            session = ground.session_now()
+            session = context.current_session()
             if session is None:
-                with ground.waiting(f"a session for {what}", patience):
-                    session = await ground.session()
-            key = ground.take_key(place_key(self._name, session.id))
+                with context.wait_scope(f"a session for {what}", deadline):
+                    session = await context.session()
+            key = context.reserve_key(place_key(self._name, session.id))
             try:
                 # Most locks are free, and to take one if the queue is empty costs less than to join the
                 # queue and read it: that is done only if it is not empty.
-                with ground.waiting(what, patience, session):
-                    result = await _send(ground, key, session, self._taking(session, key))
+                with context.wait_scope(what, deadline, session):
+                    result = await _send(context, key, session, self._taking(session, key))
                 if result.succeeded:
                     return self._won(session, self._place(session, key, result.revision))
-                return await self._queue_up(session, key, patience)
+                return await self._queue_up(session, key, deadline)
             except (SessionLost, LeaseNotFound) as error:
                 _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
 
@@ -119,32 +117,32 @@ class Contest(Generic[H]):
 
         Raises `TimedOut` if there is no session at the moment: that is not waited for either.
         """
-        ground, what = self._ground, self._what
+        context, what = self._context, self._what
         while True:
-            with ground.waiting(f"a session for {what}", 0):
-                session = await ground.session()
-            key = ground.take_key(place_key(self._name, session.id))
+            with context.wait_scope(f"a session for {what}", 0):
+                session = await context.session()
+            key = context.reserve_key(place_key(self._name, session.id))
             try:
-                result = await _send(ground, key, session, self._taking(session, key))
+                result = await _send(context, key, session, self._taking(session, key))
                 if not result.succeeded:
-                    ground.free_key(key)
+                    context.free_key(key)
                     return None
                 return self._won(session, self._place(session, key, result.revision))
             except (SessionLost, LeaseNotFound) as error:
                 _log.warning("%s: trying again, with the next session: %s", what, error)
 
-    async def _queue_up(self, session: Session, key: bytes, patience: Patience) -> H:
+    async def _queue_up(self, session: Session, key: bytes, deadline: Deadline) -> H:
         """Take a place behind the others, and wait until it is the first."""
-        ground, name, value = self._ground, self._name, self._value
-        with ground.waiting(self._what, patience, session):
-            result = await _send(ground, key, session, joining(name, key, session.id, value))
+        context, name, value = self._context, self._name, self._value
+        with context.wait_scope(self._what, deadline, session):
+            result = await _send(context, key, session, joining(name, key, session.id, value))
         place = place_of(result, name, key, session.id, value)
         try:
             if not place.was_first:
-                with ground.waiting(self._what, patience, session):
-                    await _wait_first(ground, place)
+                with context.wait_scope(self._what, deadline, session):
+                    await _wait_first(context, place)
         except BaseException:
-            _give_up(ground, place, session)
+            _give_up(context, place, session)
             raise
         return self._won(session, place)
 
@@ -159,85 +157,80 @@ class Contest(Generic[H]):
     def _won(self, session: Session, place: Place) -> H:
         """It is ours; unless the session is over by now, as a process finds that was stopped."""
         if session.is_lost:
-            _give_up(self._ground, place, session)
+            _give_up(self._context, place, session)
             raise session.loss(self._what)
         return self._hold(session, place)
 
 
-async def _send(ground: Ground, key: bytes, session: Session, txn: Txn) -> TxnResult:
+async def _send(context: Context, key: bytes, session: Session, txn: Txn) -> TxnResult:
     """Send what may take a place; if this is cancelled, the place is given up."""
-    outcome = ground.writes.begin(txn)
+    outcome = context.writes.begin(txn)
     try:
         return await outcome.settled()
     except BaseException as error:
-        _not_taken(ground, key, session, outcome, error)
+        _not_taken(context, key, session, outcome, error)
         raise
 
 
 def _not_taken(
-    ground: Ground, key: bytes, session: Session, outcome: Outcome, error: BaseException
+    context: Context, key: bytes, session: Session, outcome: Outcome, error: BaseException
 ) -> None:
     if not outcome.is_over or isinstance(error, asyncio.CancelledError):
         # Nobody waits for the answer any more: cancelled, or closed with its loop or by its program.
-        outcome.add_done_callback(lambda done: _abandoned(ground, key, session, done))
+        outcome.add_done_callback(lambda done: _abandoned(context, key, session, done))
         return
     match error:
         case LeaseNotFound():
-            ground.free_key(key)
-            session.found_gone()
+            context.free_key(key)
+            session.lease_not_found()
         case Indeterminate():
-            _remove(ground, key, session, may_appear=True)
+            _remove(context, key, session, may_appear=True)
         case _:
-            ground.free_key(key)
+            context.free_key(key)
 
 
-def _abandoned(ground: Ground, key: bytes, session: Session, outcome: Outcome) -> None:
+def _abandoned(context: Context, key: bytes, session: Session, outcome: Outcome) -> None:
     error = outcome.exception()
     if isinstance(error, Indeterminate):
-        _remove(ground, key, session, may_appear=True)
+        _remove(context, key, session, may_appear=True)
     elif error is not None or not outcome.result().succeeded:
-        ground.free_key(key)
+        context.free_key(key)
     else:
-        _remove(ground, key, session)
+        _remove(context, key, session)
 
 
-async def _wait_first(ground: Ground, place: Place) -> None:
+async def _wait_first(context: Context, place: Place) -> None:
     """Wait until the place is the first of its queue.  Raises `SessionLost` if it is gone."""
-    loop = asyncio.get_running_loop()
-    while True:
+    loop, wanted = asyncio.get_running_loop(), WaitFirst(place.name, place.key, place.token)
+
+    def ask() -> Awaitable[Revision | None]:
         waiting = FutureCompletion(loop)
-        ground.store.read(WaitFirst(place.name, place.key, place.token), waiting)
-        try:
-            seen = await ended(waiting)
-        except StoreClosed:
-            raise
-        except (Unavailable, Indeterminate) as error:
-            _log.info("waiting for %r goes on: %s", place.name, error)
-            await ground.clock.sleep(ASK_AGAIN_S)
-            continue
-        if seen is None:  # somebody deleted the key: as good as a session that is lost
-            raise SessionLost(f"the place {place.key!r} in the queue is gone. Join again.")
-        return
+        context.store.read(wanted, waiting)
+        return ended(waiting)
+
+    if await context.retry(ask, repr(place.name)) is None:
+        # The key was deleted by others: the same as a session that is lost.
+        raise SessionLost(f"the place {place.key!r} in the queue is gone. Join again.")
 
 
-def _give_up(ground: Ground, place: Place, session: Session) -> None:
+def _give_up(context: Context, place: Place, session: Session) -> None:
     """Leave the queue: in the call if the store takes it so, and in the background where it fails."""
     if session.lost.done():
-        ground.free_key(place.key)
+        context.free_key(place.key)
         return
-    outcome = ground.writes.begin(leaving(place))
+    outcome = context.writes.begin(leaving(place))
 
     def answered(done: Outcome) -> None:
         if isinstance(done.exception(), Unavailable | Indeterminate):
-            _remove(ground, place.key, session)
+            _remove(context, place.key, session)
         else:
-            ground.free_key(place.key)
+            context.free_key(place.key)
 
     outcome.add_done_callback(answered)
 
 
-def _remove(ground: Ground, key: bytes, session: Session, *, may_appear: bool = False) -> None:
-    ground.tidying.remove(key, session, may_appear=may_appear, done=lambda: ground.free_key(key))
+def _remove(context: Context, key: bytes, session: Session, *, may_appear: bool = False) -> None:
+    context.cleanup.remove(key, session, may_appear=may_appear, done=lambda: context.free_key(key))
 
 
 def _contender(kv: KeyValue) -> Contender:

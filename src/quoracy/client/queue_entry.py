@@ -1,6 +1,6 @@
 """One attempt to get something: the keys it puts, the wait behind older ones, and its removal.
 
-    with Attempt(ground, session, b"jobs/queue/") as attempt:
+    with Attempt(context, session, b"jobs/queue/") as attempt:
         result = await attempt.send(Txn((), (Put(attempt.keys[0], b"", session.id),)))
         await attempt.wait_turn(...)              # whatever is raised in here takes the keys away
 
@@ -17,13 +17,16 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-from quoracy.client.context import Ground, Patience
+from quoracy.client.compare_and_swap import key_at, range_at
+from quoracy.client.context import Context, Deadline
 from quoracy.client.in_flight import Outcome
 from quoracy.client.session import Session
 from quoracy.errors import (
@@ -31,7 +34,7 @@ from quoracy.errors import (
     Indeterminate,
     LeaseNotFound,
     SessionLost,
-    StoreClosed,
+    TimedOut,
     Unavailable,
 )
 from quoracy.store.model import (
@@ -45,13 +48,19 @@ from quoracy.store.model import (
     TxnResult,
 )
 
-__all__ = ["ASK_AGAIN_S", "PAGE", "Attempt", "in_a_session", "newest", "read_all", "read_rest"]
+__all__ = [
+    "PAGE",
+    "Attempt",
+    "acquire",
+    "in_a_session",
+    "newest",
+    "read_all",
+    "read_rest",
+]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-# How long to leave a store alone that could not be asked.
-ASK_AGAIN_S = 0.5
 # How many keys are read at a time.
 PAGE = 1_000
 
@@ -65,10 +74,10 @@ class Attempt:
     that nothing can appear any more once the keys were deleted in their order.
     """
 
-    def __init__(self, ground: Ground, session: Session, *prefixes: bytes) -> None:
+    def __init__(self, context: Context, session: Session, *prefixes: bytes) -> None:
         name = b"%x-%x" % (session.id, next(_numbers))
         self.keys = tuple(prefix + name for prefix in prefixes)
-        self._ground, self._session = ground, session
+        self._context, self._session = context, session
         self._sent: Outcome | None = None
         self._answered = False
 
@@ -90,11 +99,11 @@ class Attempt:
 
     async def send(self, txn: Txn) -> TxnResult:
         """Carry out a transaction that may make keys of this attempt."""
-        self._sent = self._ground.writes.begin(txn)
+        self._sent = self._context.writes.begin(txn)
         try:
             result = await self._sent.settled()
         except LeaseNotFound:
-            self._session.found_gone()
+            self._session.lease_not_found()
             raise
         self._answered = True
         return result
@@ -104,28 +113,16 @@ class Attempt:
     ) -> None:
         """Wait until no key of `ahead` is older than our first one, which was made at `token`.
 
-        Only the youngest of those is watched: `last`, as it was at `revision`, and then whichever is
-        left.  Raises `SessionLost` if our key is gone: as good as a session that is.
+        Only the youngest of those is watched: `last`, as it was at `revision`, and then the youngest
+        that is left.  Raises `SessionLost` if our key is gone, as if the session were lost.
         """
-        store, key = self._ground.store, self.keys[0]
-        mine = Range(key, keys_only=True)
         before = newest(ahead, create_revision_max=token - 1)
         while last is not None:
-            try:
-                await self._until_deleted(last.key, revision)
-                result = await store.txn(Txn(then=(mine, before)))
-            except StoreClosed:
-                raise
-            except (Unavailable, Indeterminate) as error:
-                _log.info("waiting for %r goes on: %s", last.key, error)
-                await self._ground.clock.sleep(ASK_AGAIN_S)
-                continue
-            own, older = result.results
-            assert isinstance(own, RangeResult)
-            assert isinstance(older, RangeResult)
-            if not own.kvs:
+            wait = partial(self._read_after_deletion, last.key, revision, before)
+            result = await self._context.retry(wait, repr(last.key))
+            if not range_at(result, 0).kvs:
                 raise self.gone()
-            last, revision = older.kvs[0] if older.kvs else None, result.revision
+            last, revision = key_at(result, 1), result.revision
 
     def check(self) -> None:
         """Raise if the session is over by now, as a process that was stopped finds: nothing was won."""
@@ -139,13 +136,14 @@ class Attempt:
             "deleted it. Begin again."
         )
 
-    async def _until_deleted(self, key: bytes, after: int) -> None:
-        try:
-            async with self._ground.store.watch(key, after=after, puts=False) as batches:
+    async def _read_after_deletion(self, key: bytes, revision: int, before: Range) -> TxnResult:
+        """Wait until a key is deleted; then read our first key, and `before`."""
+        store = self._context.store
+        with contextlib.suppress(Compacted):  # the read shows whether it was deleted
+            async with store.watch(key, after=revision, puts=False) as batches:
                 while not (await anext(batches)).events:
                     pass
-        except Compacted:
-            return  # the caller reads again, and sees whether it is gone
+        return await store.txn(Txn(then=(Range(self.keys[0], keys_only=True), before)))
 
     def _withdraw(self, sent: Outcome) -> None:
         """Take away whatever there is of it.  `sent` is the last thing that was sent, and is over."""
@@ -156,9 +154,9 @@ class Attempt:
         is_known = not isinstance(error, Indeterminate)
         if not self._answered and not is_known:
             for key in self.keys:
-                self._ground.tidying.remove(key, session, may_appear=True)
+                self._context.cleanup.remove(key, session, may_appear=True)
         elif self._answered or error is None:
-            outcome = self._ground.writes.begin(Txn((), tuple(Delete(key) for key in self.keys)))
+            outcome = self._context.writes.begin(Txn((), tuple(Delete(key) for key in self.keys)))
             outcome.add_done_callback(self._withdrawn)
 
     def _withdrawn(self, outcome: Outcome) -> None:
@@ -169,12 +167,12 @@ class Attempt:
         """One after the other: a key may appear as long as the first is there."""
         if at < len(self.keys):
             key, session = self.keys[at], self._session
-            self._ground.tidying.remove(key, session, done=lambda: self._remove_from(at + 1))
+            self._context.cleanup.remove(key, session, done=lambda: self._remove_from(at + 1))
 
 
 async def in_a_session(
-    ground: Ground,
-    patience: Patience,
+    context: Context,
+    deadline: Deadline,
     once: Callable[[Session], Awaitable[_T]],
     *,
     what: str,
@@ -182,19 +180,37 @@ async def in_a_session(
     """Do what needs a session, and again with the next one if that is lost before it is done.
 
     What is *held* is not its concern: it ends as soon as `once` returned.  Raises `TimedOut`.  With no
-    patience at all a session that is there is used, for as long as `once` takes; none is waited for.
+    deadline at all a session that is there is used, for as long as `once` takes; none is waited for.
     """
-    for_work = None if patience.timeout == 0 else patience
+    for_work = None if deadline.timeout == 0 else deadline
     while True:
-        session = ground.session_now()
+        session = context.current_session()
         if session is None:
-            with ground.waiting(f"a session for {what}", patience):
-                session = await ground.session()
+            with context.wait_scope(f"a session for {what}", deadline):
+                session = await context.session()
         try:
-            with ground.waiting(what, for_work, session):
+            with context.wait_scope(what, for_work, session):
                 return await once(session)
         except (SessionLost, LeaseNotFound) as error:
             _log.warning("%s: waiting again, at the end of the queue: %s", what, error)
+
+
+async def acquire(
+    context: Context,
+    timeout: float | None,
+    once: Callable[[Session], Awaitable[_T]],
+    try_once: Callable[[Session], Awaitable[_T | None]],
+    *,
+    what: str,
+) -> _T:
+    """`once` in a session; with a timeout of 0, `try_once`.  Raises `TimedOut`."""
+    deadline = context.deadline(timeout)
+    if deadline.timeout > 0:
+        return await in_a_session(context, deadline, once, what=what)
+    acquired = await in_a_session(context, deadline, try_once, what=what)
+    if acquired is None:
+        raise TimedOut(what, timeout_s=0)
+    return acquired
 
 
 def newest(keys: KeyRange, *, limit: int = 1, create_revision_max: int | None = None) -> Range:
@@ -209,27 +225,27 @@ def newest(keys: KeyRange, *, limit: int = 1, create_revision_max: int | None = 
     )
 
 
-async def read_all(ground: Ground, *ranges: KeyRange) -> tuple[int, list[tuple[KeyValue, ...]]]:
+async def read_all(context: Context, *ranges: KeyRange) -> tuple[int, list[tuple[KeyValue, ...]]]:
     """Every key of some ranges as they were at one revision, and that revision; in pages."""
     while True:
-        result = await ground.store.txn(Txn(then=tuple(Range(keys, limit=PAGE) for keys in ranges)))
+        result = await context.store.txn(Txn(then=tuple(Range(keys, limit=PAGE) for keys in ranges)))
         try:
             found = []
             for keys, page in zip(ranges, result.results, strict=True):
                 assert isinstance(page, RangeResult)
-                found.append(await read_rest(ground, keys, page, at=result.revision))
+                found.append(await read_rest(context, keys, page, at=result.revision))
         except Compacted:
             continue  # reading took longer than history is kept; begin with the newest
         return result.revision, found
 
 
 async def read_rest(
-    ground: Ground, keys: KeyRange, page: RangeResult, *, at: int
+    context: Context, keys: KeyRange, page: RangeResult, *, at: int
 ) -> tuple[KeyValue, ...]:
     """Every key of a range whose first page was read at a revision.  Raises `Compacted`."""
     kvs = list(page.kvs)
     while page.more:
         following = KeyRange(kvs[-1].key + b"\0", keys.end)
-        page = await ground.store.range(following, limit=PAGE, at=at)
+        page = await context.store.range(following, limit=PAGE, at=at)
         kvs += page.kvs
     return tuple(kvs)

@@ -1,24 +1,24 @@
-"""A token bucket that many share, as arithmetic: no store, no clock, every method takes the time.
+"""A shared token bucket, as arithmetic: no store, no clock, every method takes the time.
 
-The bucket keeps how many tokens were taken and have not flowed back yet (`level`), and when that was so
-(`at`, in *bucket time*).  `rate` tokens flow back in a second; up to `burst` may be out at once.
-Whoever takes more than that reserves: its tokens are out from now on, and it goes on when enough have
-flowed back.
+The state of the bucket is the number of tokens that were taken and have not been refilled yet
+(`level`), and the time of that (`at`, in *bucket time*).  `rate` tokens are refilled in a second; up to
+`burst` may be out at once.  A client that takes more reserves: its tokens are out from now on, and it
+continues when enough were refilled.
 
-Whose clock counts.  Bucket time is the wall clock of whoever is ahead.  It only goes forward.  How much
-of it has passed since a state was written each taker judges by its own wall clock, within what it has
-witnessed itself on its monotonic clock:
+Bucket time is the wall clock of the client that is furthest ahead.  It only goes forward.  Each client
+judges by its own wall clock how much of it has passed since a state was written, within the limits of
+what it has observed on its monotonic clock:
 
-    not before: it has had this very state in hand for that long, so at least that much has passed
-    not after:  at a moment so long ago the state was not written yet, so no more than that has passed
+    at least: the time for which it has known this very state
+    at most:  the time since a moment at which the state was not written yet
 
-A wall clock that is behind therefore never locks anybody out: time passes as it is witnessed.  One that
-jumps ahead can move bucket time once, which lets at most one more burst through.
+A wall clock that is behind therefore never blocks a client: time passes as it is observed.  A clock
+that jumps ahead can move bucket time once, which lets at most one more burst through.
 
 Invariants
-    * With wall clocks that agree, no more than `rate * t + burst` tokens are granted for any span of t
-      seconds.  With clocks that differ by at most e seconds: `rate * (t + e) + burst`.
-    * One taker alone is granted no more than that whatever its wall clock does.
+    * With wall clocks that agree, at most `rate * t + burst` tokens are granted in any t seconds.  With
+      clocks that differ by at most e seconds: `rate * (t + e) + burst`.
+    * One client alone is granted at most that, whatever its wall clock shows.
     * `at` never goes back.
 """
 
@@ -29,22 +29,22 @@ from dataclasses import dataclass
 
 import msgspec
 
-__all__ = ["Bucket", "Grant", "Level", "Witness"]
+__all__ = ["Bucket", "Grant", "Level", "ObservedState"]
 
 
 class Level(msgspec.Struct, frozen=True):
-    """The tokens that were out at a moment in bucket time."""
+    """The number of tokens that were out at a moment in bucket time."""
 
     at: float
     level: float
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
-    """A state as one taker has it in hand.
+class ObservedState:
+    """A state as one client has observed it.
 
-    known_from: since when, on its monotonic clock, it knows the state to be written.
-    unknown_until: when it last knew that the state was not written yet; minus infinity: never.
+    known_from: the time on its monotonic clock since which it has known the state.
+    unknown_until: the last time at which it knew the state not to be written yet; minus infinity: none.
     """
 
     state: Level
@@ -52,21 +52,21 @@ class Witness:
     unknown_until: float = -math.inf
 
     def elapsed(self, *, now: float, wall: float) -> float:
-        """How much bucket time has passed since the state was written."""
+        """The bucket time that has passed since the state was written."""
         least_s, most_s = max(0.0, now - self.known_from), max(0.0, now - self.unknown_until)
         return min(max(wall - self.state.at, least_s), most_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What taking tokens now comes to: how long to wait for them, and the state that follows."""
+    """The result of taking tokens: how long to wait for them, and the state that follows."""
 
     wait_s: float
     state: Level
 
 
 class Bucket:
-    """How fast tokens flow back, and how many may be out.
+    """The refill rate, and the number of tokens that may be out.
 
     ahead_s: how far into the future tokens may be reserved.
     """
@@ -74,7 +74,7 @@ class Bucket:
     def __init__(self, rate: float, burst: float, *, ahead_s: float) -> None:
         self.rate, self.burst, self.ahead_s = rate, burst, ahead_s
 
-    def take(self, n: float, seen: Witness | None, *, now: float, wall: float) -> Grant:
+    def take(self, n: float, seen: ObservedState | None, *, now: float, wall: float) -> Grant:
         """Take `n` tokens, at once or reserved; with no state yet, the bucket is full."""
         at, level = wall, 0.0
         if seen is not None:
@@ -83,14 +83,14 @@ class Bucket:
         level += n
         return Grant(max(0.0, level - self.burst) / self.rate, Level(at, level))
 
-    def free(self, seen: Witness | None, *, now: float, wall: float) -> float:
-        """How many tokens can be had at once; less than 0: that many are reserved."""
+    def free(self, seen: ObservedState | None, *, now: float, wall: float) -> float:
+        """The number of tokens that are free; a negative number is reserved."""
         if seen is None:
             return self.burst
         return self.burst - self._left(seen.state, seen.elapsed(now=now, wall=wall))
 
     def _left(self, state: Level, elapsed_s: float) -> float:
-        # More than could be reserved was written by somebody with another rate or burst, or not by us
-        # at all: it must not keep everyone waiting for longer than a reservation can.
+        # A level beyond what can be reserved was written with another rate or burst, or by another
+        # program: it must not block clients for longer than a reservation can.
         out_max = self.burst + self.rate * self.ahead_s
         return max(0.0, min(state.level, out_max) - elapsed_s * self.rate)

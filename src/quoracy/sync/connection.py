@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast, overload
 
 from quoracy.client.connection import Connection as AsyncConnection
 from quoracy.client.recipes.value import DefaultedValue as AsyncDefaultedValue
-from quoracy.client.session_renewal import SessionState
+from quoracy.client.session import SessionState
 from quoracy.clock import Clock
 from quoracy.connecting import CLOSE_S
 from quoracy.connecting import connect as async_connect
@@ -45,19 +45,19 @@ T = TypeVar("T")
 
 
 class Connection(ConnectionProxy[AsyncConnection]):
-    """What `connect` gives: one session, and every recipe by name.
+    """A connection as `connect` returns it: one session, and every recipe by name.
 
     It belongs to the process that made it; in coroutines, to the event loop as well.
 
-    store: the store itself, for what no recipe does.
-    identity: who this is to others: among contenders, in groups.
+    store: the store itself, for everything that no recipe does.
+    identity: the name of this client for others, as a contender or as a member of a group.
     """
 
     def lock(self, name: str, *, reentrant: bool = False, hold_max: float | None = None) -> Lock:
         """One at a time, in order of arrival, with a fencing token: `q.lock("x")` is a block.
 
         cancel_on_loss: cancel the body of the block when the lock is lost; in coroutines only.
-        reentrant: whoever holds it may enter it again.
+        reentrant: its holder may enter it again.
         hold_max: the most seconds it may be held.
         """
         return Lock(
@@ -70,9 +70,9 @@ class Connection(ConnectionProxy[AsyncConnection]):
         return ReadWriteLock(self._portal, self._portal.call(lambda: self._it.rwlock(name)))
 
     def semaphore(self, name: str, size: int | None = None) -> Semaphore:
-        """So many at a time, in order of arrival: `q.semaphore("x", 3)` is a block.
+        """A number at a time, in order of arrival: `q.semaphore("x", 3)` is a block.
 
-        size: how many; it is kept in the store, and whoever gives none takes what is there.
+        size: the number; it is kept in the store, and a client that gives none uses that.
         """
         return Semaphore(self._portal, self._portal.call(lambda: self._it.semaphore(name, size)))
 
@@ -101,27 +101,27 @@ class Connection(ConnectionProxy[AsyncConnection]):
     @overload
     def once(self, name: str, type: type[T]) -> Once[T]: ...
     def once(self, name: str, type: Any = NoneType) -> Once[T]:
-        """A step done once ever, and its result remembered: `q.once("x", int).run(step)`."""
+        """A step that is done once, and its result remembered: `q.once("x", int).run(step)`."""
         return Once(self._portal, self._portal.call(lambda: cast(Any, self._it).once(name, type)))
 
     def rate_limit(self, name: str, *, rate: float, burst: float = 1) -> RateLimit:
-        """So much a second, shared by everyone: `q.rate_limit("x", rate=100).take()`."""
+        """A number per second, shared by all clients: `q.rate_limit("x", rate=100).take()`."""
         return RateLimit(
             self._portal, self._portal.call(lambda: self._it.rate_limit(name, rate=rate, burst=burst))
         )
 
     def barrier(self, name: str) -> Barrier:
-        """Everyone waits while it is raised: `q.barrier("x").wait()`."""
+        """Clients wait while it is raised: `q.barrier("x").wait()`."""
         return Barrier(self._portal, self._portal.call(lambda: self._it.barrier(name)))
 
     def double_barrier(self, name: str, count: int) -> DoubleBarrier:
-        """So many begin together and end together: `q.double_barrier("x", 5)` is a block."""
+        """A number begin together and end together: `q.double_barrier("x", 5)` is a block."""
         return DoubleBarrier(
             self._portal, self._portal.call(lambda: self._it.double_barrier(name, count))
         )
 
     def latch(self, name: str, count: int | None = None) -> CountDownLatch:
-        """Opens when it was counted down so often: `q.latch("x", 3).wait()`."""
+        """Opens when it was counted down to zero: `q.latch("x", 3).wait()`."""
         return CountDownLatch(self._portal, self._portal.call(lambda: self._it.latch(name, count)))
 
     @overload
@@ -158,7 +158,7 @@ class Connection(ConnectionProxy[AsyncConnection]):
         attempts_max: int | None = 5,
         hold_max: float | None = None,
     ) -> WorkQueue[T]:
-        """At least once: what a dead worker had claimed goes to another: `work.claim()` is a block."""
+        """Work that is done at least once, also if a worker dies: `work.claim()` is a block."""
         return WorkQueue(
             self._portal,
             self._portal.call(
@@ -171,7 +171,7 @@ class Connection(ConnectionProxy[AsyncConnection]):
     def counter(self, name: str, *, remember: float = 600.0) -> Counter:
         """A shared number: `q.counter("x").add(1)`.
 
-        remember: for how many seconds the ids of requests are known, so that they can be repeated.
+        remember: the seconds for which ids of requests are remembered, so that they can be repeated.
         """
         return Counter(
             self._portal, self._portal.call(lambda: self._it.counter(name, remember=remember))
@@ -191,9 +191,9 @@ class Connection(ConnectionProxy[AsyncConnection]):
         return Value(self._portal, it)
 
     def config(self, name: str, type: type[T], *, stale_after: float = 10.0) -> Config[T]:
-        """A typed section of keys, kept up to date: `q.config("app", Settings)` is a block.
+        """Typed settings, kept up to date: `q.config("app", Settings)` is a block.
 
-        stale_after: how many seconds of silence of the server make it `is_stale`.
+        stale_after: after that many seconds without a message from the server it `is_stale`.
         """
         return Config(
             self._portal,
@@ -230,7 +230,7 @@ class Connection(ConnectionProxy[AsyncConnection]):
     ) -> Cache[T]:
         """Everything under a prefix, mirrored here: `q.cache("services/")` is a block.
 
-        entries_max, bytes_max: what it may hold; beyond that it refuses, and says so.
+        entries_max, bytes_max: the most it holds; beyond that it raises `TooLarge`.
         """
         return Cache(
             self._portal,
@@ -246,7 +246,7 @@ class Connection(ConnectionProxy[AsyncConnection]):
     @overload
     def group(self, name: str, type: type[T]) -> Group[T]: ...
     def group(self, name: str, type: Any = dict[str, str]) -> Group[T]:
-        """Who is there, with something about each: `q.group("x").join({"zone": "a"})`."""
+        """The members that are present, with metadata: `q.group("x").join({"zone": "a"})`."""
         return Group(self._portal, self._portal.call(lambda: cast(Any, self._it).group(name, type)))
 
     @property
@@ -258,11 +258,11 @@ class Connection(ConnectionProxy[AsyncConnection]):
 
     @property
     def state(self) -> SessionState:
-        """How the session is doing."""
+        """The state of the session."""
         return self._portal.call(lambda: self._it.state)
 
     def on_state(self, listener: Callable[[SessionState], object]) -> Callable[[], None]:
-        """Call `listener` with each new state; what is returned ends that.
+        """Call `listener` with each new state; the function that is returned ends that.
 
         In coroutines it is called on the loop, in a turn of its own, and must not block.  With
         `quoracy.sync` it is called in a thread for listeners, and may use the connection.

@@ -61,7 +61,7 @@ class Barrier(Proxy[AsyncBarrier]):
     name = Attribute[str]()
 
     def raise_(self, *, while_alive: bool = False) -> bool:
-        """Raise it.  False: it was raised already, and stays as whoever raised it wanted it.
+        """Raise it.  False: it was raised already, and stays as it was.
 
         while_alive: it falls when the session of this connection ends.  Raises `SessionLost` if that
             has just happened.
@@ -69,7 +69,7 @@ class Barrier(Proxy[AsyncBarrier]):
         return self._portal.run(lambda: self._it.raise_(while_alive=while_alive))
 
     def lower(self) -> bool:
-        """Lower it: everyone who waits goes on.  False: it was not raised."""
+        """Lower it: all waiters continue.  False: it was not raised."""
         return self._portal.run(self._it.lower)
 
     def is_raised(self) -> bool:
@@ -84,22 +84,21 @@ class Barrier(Proxy[AsyncBarrier]):
 class CountDownLatch(Proxy[AsyncCountDownLatch]):
     """A latch by name; one object may be shared.
 
-    count: how many have to count down.  None: somebody else sets it; until then nobody can count.
+    count: the number to count down from.  None: another client sets it; until then none can count.
     """
 
     name = Attribute[str]()
     count = Attribute[int | None]()
 
     def set(self) -> bool:
-        """Set the count now, for those who do not know it.  False: it was set already, to the same."""
+        """Set the count now, for clients that do not know it.  False: it was set to the same before."""
         return self._portal.run(self._it.set)
 
     def count_down(self, n: int = 1, *, by: str | None = None, timeout: float | None = None) -> int:
-        """Count down; what is left is returned.  At zero nothing happens any more.
+        """Count down; returns what is left.  At zero it does nothing.
 
-        by: who counts.  Each counts once, until the latch is reset; no more names are kept than the
-            count.
-        timeout: how long to try against others who count at the same moment.
+        by: a name that counts once, until the latch is reset.  No more names are kept than the count.
+        timeout: how long to try against others that count at the same moment.
         """
         return self._portal.run(lambda: self._it.count_down(n, by=by, timeout=timeout))
 
@@ -108,24 +107,21 @@ class CountDownLatch(Proxy[AsyncCountDownLatch]):
         return self._portal.run(self._it.remaining)
 
     def wait(self, *, timeout: float | None = None) -> None:
-        """Wait until it has been counted down to zero; if it is not set yet, until that as well.
-
-        Raises `TimedOut`.
-        """
+        """Wait until it is set and has been counted down to zero.  Raises `TimedOut`."""
         self._portal.run(lambda: self._it.wait(timeout=timeout))
 
     def reset(self) -> None:
-        """Forget the count and who has counted: the latch can be used anew.
+        """Delete the count and the names that have counted: the latch can be used anew.
 
-        Whoever counts down at this moment counts for the old or for the new one.
+        A client that counts down at this moment counts for the old or for the new one.
         """
         self._portal.run(self._it.reset)
 
 
 class Counter(Proxy[AsyncCounter]):
-    """A counter by name; one object may be shared.  One that nobody changed yet is 0.
+    """A counter by name; one object may be shared.  A counter that was never changed is 0.
 
-    remember: how many seconds a request id is remembered, at least.
+    remember: the seconds for which a request id is remembered, at least.
     """
 
     name = Attribute[str]()
@@ -135,10 +131,10 @@ class Counter(Proxy[AsyncCounter]):
         return self._portal.run(self._it.get)
 
     def add(self, n: int = 1, *, request_id: str | None = None, timeout: float | None = None) -> int:
-        """Add to it, or take away; the new value is returned.
+        """Add a number, which may be negative; returns the new value.
 
         request_id: any text that is this addition's own.  Repeating it with another `n` is refused.
-        timeout: how long to try against others who add at the same moment; `TimedOut` means that
+        timeout: how long to try against others that add at the same moment; `TimedOut` means that
             nothing was added.
 
         Raises `Indeterminate` if the answer was lost: it may have been added.
@@ -156,9 +152,9 @@ class Election(Proxy[AsyncElection]):
     name = Attribute[str]()
 
     def campaign(self, value: str | None = None, *, timeout: float | None = None) -> Term:
-        """Stand for election and wait to be elected.
+        """Become a candidate and wait to be elected.
 
-        value: what others see; by default the connection's identity.  Raises `TimedOut`.
+        value: what other clients see; by default the connection's identity.  Raises `TimedOut`.
         """
         return Term(self._portal, self._portal.run(lambda: self._it.campaign(value, timeout=timeout)))
 
@@ -175,26 +171,26 @@ class Election(Proxy[AsyncElection]):
         )
 
     def leader(self) -> Leader | None:
-        """Who leads now, if anybody."""
+        """The leader, if there is one."""
         return self._portal.run(self._it.leader)
 
     def observe(self) -> Stream[Leader]:
-        """The leader, then every later one, and every value a leader proclaims; for ever, in order.
+        """The leader, then every later one, and every value a leader proclaims, in order, without end.
 
         Close it when you leave the loop early, as `contextlib.aclosing` and `closing` do.
         """
         return Stream(self._portal, self._portal.call(self._it.observe), same)
 
     def candidates(self) -> tuple[Contender, ...]:
-        """Who leads and who stands by, in order."""
+        """The leader and the candidates that stand by, in order."""
         return self._portal.run(self._it.candidates)
 
 
 class RateLimit(Proxy[AsyncRateLimit]):
-    """A limit by name; one object may be shared.  Keep it: it knows what it has seen.
+    """A limit by name; one object may be shared.  Keep it: it remembers the state it has seen.
 
-    rate: how many tokens a second; everyone gives the same.
-    burst: how many may be taken at once after a while of quiet.
+    rate: tokens per second; all clients give the same.
+    burst: the most tokens that may be taken at once, after a pause.
     """
 
     name = Attribute[str]()
@@ -204,22 +200,22 @@ class RateLimit(Proxy[AsyncRateLimit]):
     def take(self, n: float = 1, *, timeout: float | None = None) -> None:
         """Wait for tokens, and take them.
 
-        Raises `TimedOut` as soon as it is known that they cannot be had in time; nothing is taken then.
-        Raises `Indeterminate` if the answer was lost: they may have been taken for nothing.
+        Raises `TimedOut` as soon as it is known that they do not come in time; nothing is taken then.
+        Raises `Indeterminate` if the answer was lost: they may have been taken in vain.
         """
         self._portal.run(lambda: self._it.take(n, timeout=timeout))
 
     def try_take(self, n: float = 1) -> bool:
-        """Take tokens if they can be had at once; False: they cannot, and nothing was taken."""
+        """Take tokens if they are free now; False: they are not, and nothing was taken."""
         return self._portal.run(lambda: self._it.try_take(n))
 
     def free(self) -> float:
-        """How many tokens can be had at once; below 0, so many are reserved by those who wait."""
+        """The number of tokens that are free now; a negative number is reserved by waiters."""
         return self._portal.run(self._it.free)
 
 
 class ReadWriteLock(Proxy[AsyncReadWriteLock]):
-    """A read-write lock by name; may be shared, each acquisition has its own handle.
+    """A read-write lock by name; one object may be shared, each acquisition has its own handle.
 
     cancel_on_loss: when the lock is lost inside the block, cancel the body and raise `LockLost`; in
         coroutines only.  False: only `held.lost` is set, and the block raises at its end.
@@ -244,21 +240,21 @@ class ReadWriteLock(Proxy[AsyncReadWriteLock]):
         )
 
     def acquire_read(self, *, timeout: float | None = None) -> ReadHeld:
-        """Wait until every writer that came before is gone.  Whoever acquires it so releases it.
+        """Wait until every writer that came before is gone.  The caller releases what is acquired.
 
-        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store could not be asked, and then it
-        is not held.
+        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store did not answer, and then it is
+        not held.
         """
         return ReadHeld(self._portal, self._portal.run(lambda: self._it.acquire_read(timeout=timeout)))
 
     def acquire_write(self, *, timeout: float | None = None) -> WriteHeld:
-        """Wait until everybody that came before is gone.  Raises what `acquire_read` raises."""
+        """Wait until all that came before are gone.  Raises what `acquire_read` raises."""
         return WriteHeld(
             self._portal, self._portal.run(lambda: self._it.acquire_write(timeout=timeout))
         )
 
     def try_acquire_read(self) -> ReadHeld | None:
-        """Read if nobody writes and no writer waits; None otherwise, at once.
+        """Acquire a read lock if no writer holds it or waits; None otherwise, at once.
 
         Raises `TimedOut` if there is no session at the moment.
         """
@@ -266,7 +262,7 @@ class ReadWriteLock(Proxy[AsyncReadWriteLock]):
         return None if it is None else ReadHeld(self._portal, it)
 
     def try_acquire_write(self) -> WriteHeld | None:
-        """Write if nobody has the lock or waits for it; None otherwise, at once.
+        """Acquire the write lock if no client holds the lock or waits; None otherwise, at once.
 
         Raises `TimedOut` if there is no session at the moment.
         """
@@ -274,16 +270,16 @@ class ReadWriteLock(Proxy[AsyncReadWriteLock]):
         return None if it is None else WriteHeld(self._portal, it)
 
     def contenders(self) -> tuple[ReadWriteContender, ...]:
-        """Who holds the lock and who waits for it, in order."""
+        """The holders and the waiters of the lock, in order."""
         return self._portal.run(self._it.contenders)
 
 
 class Singleton(Proxy[AsyncSingleton]):
     """Work by name; one object may be shared, and one run goes on at a time.
 
-    restart: when the work raises, log it, step down, and stand again after a pause; the pause doubles
-        from `restart_first` to `restart_max` seconds, and begins anew after a run that was longer than
-        `restart_max`.
+    restart: when the work raises, log it, resign, and become a candidate again after a pause; the pause
+        doubles from `restart_first` to `restart_max` seconds, and begins anew after a run that was
+        longer than `restart_max`.
     """
 
     name = Attribute[str]()
@@ -297,13 +293,13 @@ class Singleton(Proxy[AsyncSingleton]):
         )
 
     def run(self, work: Callable[[Term], R] | Callable[[], R], *, timeout: float | None = None) -> R:
-        """Wait to be elected, run the work, step down, return its result; on loss, all over again.
+        """Wait to be elected, run the work, resign, and return its result; after a loss, begin again.
 
         work: a coroutine function; with `quoracy.sync`, a plain one.  If it takes a parameter, that is
             the term, with the fencing token.
         timeout: how long to wait to be elected, each time; raises `TimedOut`.
 
-        A result that comes after leadership was lost does not count: whoever leads now runs it as well.
+        A result that comes after leadership was lost does not count: the next leader runs it as well.
         """
         return self._portal.run(
             lambda: self._it.run(
@@ -312,14 +308,14 @@ class Singleton(Proxy[AsyncSingleton]):
         )
 
     def runner(self) -> Leader | None:
-        """Who runs it now, if anybody does."""
+        """The process that runs it now, if there is one."""
         return self._portal.run(self._it.runner)
 
 
 class Held(Proxy[AsyncHeld]):
-    """One acquisition: its fencing token, and whether it still is one.
+    """One acquisition: its fencing token, and whether it is still held.
 
-    lost: set when it is not held any more although nobody released it.
+    lost: set when it is not held any more although it was not released.
     """
 
     name = Attribute[str]()
@@ -334,44 +330,40 @@ class Held(Proxy[AsyncHeld]):
 
     @property
     def is_held(self) -> bool:
-        """Whether it is held for certain, now: nobody is asked, the clock is looked at."""
+        """Whether it is certainly held now: known from the clock, without asking the store."""
         return self._portal.call(lambda: self._it.is_held)
 
     @property
     def remaining_s(self) -> float:
-        """How long it is held for certain if nothing more is heard from the server."""
+        """How long it is certainly held if no further answer comes from the server."""
         return self._portal.call(lambda: self._it.remaining_s)
 
     def check(self) -> None:
-        """Raise the loss if it is not held any more: for just before something that counts on it."""
+        """Raise the loss if it is not held any more: for just before an action that relies on it."""
         self._portal.call(self._it.check)
 
     def guard(self) -> Compare:
-        """A condition for a transaction of your own: that it is still held."""
+        """A condition for a transaction: that it is still held."""
         return self._portal.call(self._it.guard)
 
     def txn(self, *then: Op) -> TxnResult:
-        """Carry out operations on the store if, and only if, it is still held: decided by the store.
+        """Carry out operations on the store if, and only if, it is still held: the store decides.
 
-        The one kind of write a stale holder can never get through, whatever its clock says.
+        This is the one kind of write that a stale holder can never make, whatever its clock says.
         """
         return self._portal.run(lambda: self._it.txn(*then))
 
     def release(self) -> None:
-        """Give it up.  Once is enough; a second time does nothing.
+        """Release it.  A second call does nothing.
 
-        Raises the loss if the store answers that it was gone already: it was not held to the end.
-        If the store cannot be told, this raises why, and goes on trying in the background: others may
-        have to wait for the end of the session.
+        Raises the loss if the store answers that it was lost already: it was not held to the end.
+        If the store does not answer, this raises the reason, and the release is tried again in the
+        background; others may have to wait for the end of the session.
         """
         self._portal.run(self._it.release)
 
-    def was_gone(self, released: TxnResult) -> bool:
-        """Whether the answer to `releasing` shows that there was nothing left to give up."""
-        return self._portal.call(lambda: self._it.was_gone(released))
-
     def on_loss(self, listener: Callable[[LeaseLost], object]) -> None:
-        """Call `listener` when it is lost; at once if it is.
+        """Call `listener` when it is lost; at once if it is lost already.
 
         In coroutines that is in the same turn of the loop; with `quoracy.sync`, in a thread for
         listeners.
@@ -379,185 +371,11 @@ class Held(Proxy[AsyncHeld]):
         self._portal.call(lambda: self._it.on_loss(self._portal.listener(listener)))
 
 
-class Cache(BlockProxy[AsyncCache[T]], Generic[T]):
-    """A local copy of everything under a name, for the time of a block; shared by whoever likes.
-
-    prefix: what it is of: `services/` and `services` both mean the keys that begin with `services/`.
-    entries_max, bytes_max: how much it may hold, in keys and in bytes of keys and values.  If there is
-        more, entering raises `TooLarge`; if it grows beyond, reading does from then on.
-    stale_after: after how many seconds without a word from the server `is_stale` is True.
-    """
-
-    name = Attribute[str]()
-
-    def __enter__(self) -> Self:
-        """Read everything.  Raises `TooLarge`, and `Unavailable` if the store cannot be asked."""
-        self._enter(self._it)
-        return self
-
-    @property
-    def revision(self) -> int:
-        """The revision of the store at which everything here was so."""
-        return self._portal.call(lambda: self._it.revision)
-
-    @property
-    def silence_s(self) -> float:
-        """How long ago the server last told how things stand, in seconds."""
-        return self._portal.call(lambda: self._it.silence_s)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server was silent for so long that what is here may be out of date."""
-        return self._portal.call(lambda: self._it.is_stale)
-
-    @property
-    def unreadable(self) -> Mapping[str, ValueUnreadable]:
-        """The names whose values are not of the type of the cache, and why."""
-        return self._portal.call(lambda: self._it.unreadable)
-
-    def entry(self, name: str) -> CacheEntry[T] | None:
-        """A key with its revisions, its lease and its raw value; None if it is not there."""
-        return self._portal.call(lambda: self._it.entry(name))
-
-    def __getitem__(self, name: str) -> T:
-        """The value under a name.  Raises `KeyError`; `ValueUnreadable` if it is of another type."""
-        return self._portal.call(lambda: self._it[name])
-
-    @overload
-    def get(self, name: str) -> T | None: ...
-    @overload
-    def get(self, name: str, default: D) -> T | D: ...
-    def get(self, name: str, default: D | None = None) -> T | D | None:
-        """The value under a name, or `default` if there is none.  Raises `ValueUnreadable`."""
-        it: T | D | None = self._portal.call(lambda: cast(Any, self._it).get(name, default))
-        return it
-
-    def items(self) -> list[tuple[str, T]]:
-        """Every name with its value, in order, but for those in `unreadable`."""
-        return self._portal.call(self._it.items)
-
-    def entries(self) -> list[CacheEntry[T]]:
-        """Everything, in the order of the keys."""
-        return self._portal.call(self._it.entries)
-
-    def __contains__(self, name: object) -> bool:
-        return self._portal.call(lambda: name in self._it)
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, in order."""
-        return self._portal.call(lambda: iter(list(self._it)))
-
-    def __len__(self) -> int:
-        return self._portal.call(lambda: len(self._it))
-
-    def wait_revision(self, revision: int, *, timeout: float | None = None) -> None:
-        """Wait until everything up to a revision is here: one that a write of yours returned, say.
-
-        Raises `TimedOut`.
-        """
-        self._portal.run(lambda: self._it.wait_revision(revision, timeout=timeout))
-
-    def changes(self) -> Stream[CacheBatch[T]]:
-        """Every change from this call on, a batch for each revision; it ends when the block is left.
-
-        What is read now and these changes fit together without a gap.  Each call is independent of the
-        others; one that is not read for long gets a summary.  Close it if you leave the loop early,
-        as `contextlib` does: with `aclosing` in coroutines, `closing` in threads.
-        """
-        return Stream(self._portal, self._portal.call(self._it.changes), same)
-
-
-class Config(BlockProxy[AsyncConfig[S]], Generic[S]):
-    """Settings by name; entered once at a time, shared by whoever likes.
-
-    type: a `msgspec.Struct` or a dataclass.  Make it frozen: all who read it get the same object.
-    stale_after: after how many seconds without a word from the server `is_stale` is True.
-
-    `set`, `update` and `reset` need no block.
-    """
-
-    name = Attribute[str]()
-
-    def __enter__(self) -> Self:
-        """Read the settings.  Raises `ValueUnreadable` if what is stored is not valid."""
-        self._enter(self._it)
-        return self
-
-    @property
-    def value(self) -> S:
-        """The settings: the newest that are valid."""
-        return self._portal.call(lambda: self._it.value)
-
-    @property
-    def revision(self) -> int:
-        """The revision of the store at which `value` was what is stored."""
-        return self._portal.call(lambda: self._it.revision)
-
-    @property
-    def error(self) -> ValueUnreadable | None:
-        """Why the newest settings are not used; None: they are."""
-        return self._portal.call(lambda: self._it.error)
-
-    @property
-    def silence_s(self) -> float:
-        """How long ago the server last told how things stand, in seconds."""
-        return self._portal.call(lambda: self._it.silence_s)
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server was silent for so long that the settings may be out of date."""
-        return self._portal.call(lambda: self._it.is_stale)
-
-    def wait_revision(self, revision: int, *, timeout: float | None = None) -> None:
-        """Wait until what `set` wrote, for instance, has been taken in.  Raises `TimedOut`."""
-        self._portal.run(lambda: self._it.wait_revision(revision, timeout=timeout))
-
-    def changes(self) -> Stream[ConfigChange[S]]:
-        """Every change from this call on, also for the worse; it ends when the block is left.
-
-        Whoever is slow gets the newest: `previous` is what this iterator told last.
-        """
-        return Stream(self._portal, self._portal.call(self._it.changes), same)
-
-    def on_change(self, callback: Callable[[ConfigChange[S]], object]) -> Callable[[], None]:
-        """Call `callback` with each change from now on; what is returned ends that, as does the block.
-
-        One call comes after the other: in a task of its own, where it may be a coroutine function as
-        well; with `quoracy.sync`, in a thread for listeners.  It may use the connection.
-        What it raises is logged.
-        """
-        return self._portal.ending(
-            self._portal.call(lambda: self._it.on_change(self._portal.listener(callback)))
-        )
-
-    def set(self, **fields: object) -> int:
-        """Set fields, all or none: `config.set(workers=8, greeting="hi")`.
-
-        Returns the revision of the write, for `wait_revision`; or, if everything was so already, the
-        one at which that was seen.  Raises `InvalidRequest` if what would result is not valid, and then
-        nothing is written.  Others who write meanwhile make it begin again; `update` takes a `timeout`.
-        """
-        return self._portal.run(lambda: self._it.set(**fields))
-
-    def update(self, change: Callable[[S], S], *, timeout: float | None = None) -> int:
-        """Set what `change` makes of the settings as they are; called again if others were faster.
-
-        What is stored must be valid to begin with (`ValueUnreadable`); otherwise as `set`.
-        """
-        return self._portal.asking(
-            lambda change, left: self._it.update(change, timeout=left), change, timeout
-        )
-
-    def reset(self, field: str, *, timeout: float | None = None) -> int:
-        """Remove what is stored for a field: its default counts again."""
-        return self._portal.run(lambda: self._it.reset(field, timeout=timeout))
-
-
 class Group(Proxy[AsyncGroup[M]], Generic[M]):
     """A group by name; one object may be shared, each membership is its own handle.
 
-    type: of what members say of themselves.  A member with metadata of another type is a member all the
-        same: see `Member.error`.
+    type: of the metadata.  A member with metadata of another type is a member all the same: see
+        `Member.error`.
     """
 
     name = Attribute[str]()
@@ -572,9 +390,9 @@ class Group(Proxy[AsyncGroup[M]], Generic[M]):
     ) -> Block[Membership[M]]:
         """A block as a member: `group.join({"zone": "a"})`.
 
-        identity: who we are in the group; by default the connection's identity.
-        rejoin: join again with the next session when ours is lost; `membership.events()` tells.  A
-            member that somebody else removed (its key was deleted) stays out.
+        identity: the identity in the group; by default that of the connection.
+        rejoin: join again with the next session when this one is lost; `membership.events()` reports
+            it.  A member that was removed by others (its key was deleted) stays out.
         cancel_on_loss: cancel the body when the membership is lost, and raise `LeaseLost`; in
             coroutines only.  By default only `membership.lost` is set; a block that ends while it is
             lost raises `LeaseLost` then.
@@ -604,15 +422,14 @@ class Group(Proxy[AsyncGroup[M]], Generic[M]):
         )
 
     def members(self) -> tuple[Member[M], ...]:
-        """Who is there now, in order of joining."""
+        """The members, in order of joining."""
         return self._portal.run(self._it.members)
 
     def watch(self) -> Stream[GroupChange[M]]:
-        """Who is there, then every change, for ever: the first change has everyone as joined.
+        """The members, then every change, without end; in the first change all members have joined.
 
-        If history was compacted while the store could not be asked, what changed meanwhile is told as
-        one change.  Close it when you leave the loop early, as `contextlib.aclosing` and
-        `closing` do.
+        If history was compacted while the store did not answer, the changes of that time are reported
+        as one.  Close it when you leave the loop early, as `contextlib.aclosing` and `closing` do.
         """
         return Stream(self._portal, self._portal.call(self._it.watch), same)
 
@@ -620,25 +437,25 @@ class Group(Proxy[AsyncGroup[M]], Generic[M]):
 class Once(Proxy[AsyncOnce[T]], Generic[T]):
     """A step by name; one object may be shared.
 
-    type: what the step returns; `type(None)` if it returns nothing.
+    type: the type of its result; `type(None)` if it returns nothing.
     """
 
     name = Attribute[str]()
 
     def run(self, step: Callable[[], T], *, timeout: float | None = None) -> T:
-        """The result: remembered, or of whoever runs the step now, or of running it here.
+        """The result: remembered, or of the client that runs the step now, or of running it here.
 
-        timeout: how long to wait for another who runs it; the step itself may take any time.
+        timeout: how long to wait for another client that runs it; the step itself is not limited.
 
         What the step raises is raised here, and nothing is recorded.  Raises `TimedOut`; `LockLost` if
-        the session was lost while the step ran: the step is cancelled (a thread's runs to its end), and
-        its result does not count; `Indeterminate` if the step was done and it is not known whether its
-        result was recorded: ask again.
+        the session was lost while the step ran: the step is cancelled (in a thread it runs to its end),
+        and its result does not count; `Indeterminate` if the step was done and it is not known whether
+        its result was recorded: call it again.
         """
         return self._portal.run(lambda: self._it.run(self._portal.errand(step), timeout=timeout))
 
     def run_fenced(self, step: Callable[[int], T], *, timeout: float | None = None) -> T:
-        """`run` for a step that takes the fencing token of its run: larger than of any run before."""
+        """`run` for a step that takes the fencing token of its run, which grows with each run."""
         return self._portal.run(lambda: self._it.run_fenced(self._portal.errand(step), timeout=timeout))
 
     def is_done(self) -> bool:
@@ -650,116 +467,14 @@ class Once(Proxy[AsyncOnce[T]], Generic[T]):
         return self._portal.run(self._it.result)
 
     def forget(self) -> bool:
-        """Forget the result, so that the step is done again.  False: there was none."""
+        """Delete the result, so that the step is done again.  False: there was none."""
         return self._portal.run(self._it.forget)
-
-
-class PriorityQueue(Proxy[AsyncPriorityQueue[T]], Generic[T]):
-    """A priority queue by name; one object may be shared.
-
-    type: of the items: bytes, str, or anything msgspec can write as JSON.
-    """
-
-    name = Attribute[str]()
-
-    def put(self, item: T, *, priority: int) -> int:
-        """Put an item behind those of its priority; the smaller the number, the more urgent.
-
-        priority: any whole number of 64 bits, negative ones too.  Returns the store's revision at which
-        it is there.  Raises `Unavailable`: it was not put.  `Indeterminate`: it may have been.
-        """
-        return self._portal.run(lambda: self._it.put(item, priority=priority))
-
-    def put_many(self, items: Sequence[T], *, priority: int) -> int:
-        """Put items of one priority, all or none, with nothing between them; at most 127.
-
-        With none it asks nobody, and returns 0.
-        """
-        return self._portal.run(lambda: self._it.put_many(items, priority=priority))
-
-    def get(self, *, timeout: float | None = None) -> T:
-        """Remove the most urgent item and return it; wait for one if there is none.
-
-        Raises what `Queue.get` raises.
-        """
-        return self._portal.run(lambda: self._it.get(timeout=timeout))
-
-    def try_get(self) -> T | None:
-        """Remove the most urgent item and return it; None if there is none."""
-        return self._portal.run(self._it.try_get)
-
-    def peek(self) -> T | None:
-        """The most urgent item, which stays; None if there is none."""
-        return self._portal.run(self._it.peek)
-
-    def size(self) -> int:
-        """How many items there are now, of all priorities."""
-        return self._portal.run(self._it.size)
-
-    def __iter__(self) -> Self:
-        """Iterate over the queue: get after get, for ever."""
-        return self
-
-    def __next__(self) -> T:
-        return self._next(self._it)
-
-
-class Queue(Proxy[AsyncQueue[T]], Generic[T]):
-    """A queue by name; one object may be shared.
-
-    type: of the items: bytes, str, or anything msgspec can write as JSON.
-    """
-
-    name = Attribute[str]()
-
-    def put(self, item: T) -> int:
-        """Put an item at the end; returns the store's revision at which it is there.
-
-        Raises `Unavailable`: it was not put.  `Indeterminate`: it may have been.
-        """
-        return self._portal.run(lambda: self._it.put(item))
-
-    def put_many(self, items: Sequence[T]) -> int:
-        """Put items at the end, all or none, with nothing between them; at most 127.
-
-        With none it asks nobody, and returns 0.
-        """
-        return self._portal.run(lambda: self._it.put_many(items))
-
-    def get(self, *, timeout: float | None = None) -> T:
-        """Remove the first item and return it; wait for one if there is none.
-
-        Raises `TimedOut` (nothing was removed; with `timeout=0`, at once), `Unavailable` (nothing was
-        removed), `Indeterminate`: an item may have been removed that nobody received.  Raises
-        `ValueUnreadable` for an item that is not of the queue's type; it is kept aside under
-        `name/unreadable/`.
-        """
-        return self._portal.run(lambda: self._it.get(timeout=timeout))
-
-    def try_get(self) -> T | None:
-        """Remove the first item and return it; None if there is none.  Raises what `get` raises."""
-        return self._portal.run(self._it.try_get)
-
-    def peek(self) -> T | None:
-        """The first item, which stays; None if there is none."""
-        return self._portal.run(self._it.peek)
-
-    def size(self) -> int:
-        """How many items there are now."""
-        return self._portal.run(self._it.size)
-
-    def __iter__(self) -> Self:
-        """Iterate over the queue: get after get, for ever."""
-        return self
-
-    def __next__(self) -> T:
-        return self._next(self._it)
 
 
 class Value(Proxy[AsyncValue[T]], Generic[T]):
     """A value by name; one object may be shared.
 
-    type: one without None, which stands for "there is no value".
+    type: any that does not include None, which stands for "there is no value".
     """
 
     name = Attribute[str]()
@@ -769,37 +484,37 @@ class Value(Proxy[AsyncValue[T]], Generic[T]):
         return self._portal.run(self._it.get)
 
     def set(self, value: T) -> int:
-        """Write it, whatever is there; the revision is returned."""
+        """Write it unconditionally; returns the revision."""
         return self._portal.run(lambda: self._it.set(value))
 
     def compare_and_set(self, value: T, *, revision: int) -> int | None:
         """Write it if it has not changed since that revision (0: if there is none).
 
-        The new revision; None: it has changed, and nothing was written.
+        Returns the new revision; None: it has changed, and nothing was written.
         """
         return self._portal.run(lambda: self._it.compare_and_set(value, revision=revision))
 
     def update(self, fn: Callable[[T | None], T], *, timeout: float | None = None) -> Versioned[T]:
-        """Replace it by what a plain function makes of it; None: there is none yet.
+        """Replace it by the result of a plain function of it; None: there is none yet.
 
-        fn: called again, with the newest value, whenever another was faster.  What it raises ends the
-            update, and nothing is written; nor is anything written if it changes nothing.
+        fn: called again with the newest value after a conflict.  What it raises ends the update, and
+            nothing is written; nothing is written either if the value stays the same.
         timeout: how long to try against others; `TimedOut` means that nothing was written.
         """
         return self._portal.asking(lambda fn, left: self._it.update(fn, timeout=left), fn, timeout)
 
     def delete(self, *, revision: int | None = None) -> bool:
-        """Remove it, if it has not changed since that revision; False: there was nothing to remove."""
+        """Delete it, if it has not changed since that revision; False: nothing was deleted."""
         return self._portal.run(lambda: self._it.delete(revision=revision))
 
     def changes(self, *, after: int | None = None) -> Stream[Change[T]]:
-        """Every change, for ever, in order.
+        """Every change, in order; it does not end.
 
-        after: the revision that is known, of a `Versioned`, a `Change` or a read.  None: the value as
-            it is comes first, if there is one.
+        after: the revision that is known, of a `Versioned`, a `Change` or a read.  None: the current
+            value comes first, if there is one.
 
-        Raises `Compacted` if the store no longer has what followed that revision: read again, and go on
-        from there.  Close it when you leave the loop early, as `contextlib.aclosing` and
+        Raises `Compacted` if the store no longer has the changes after that revision: read again, and
+        continue from there.  Close it when you leave the loop early, as `contextlib.aclosing` and
         `closing` do.
         """
         return Stream(self._portal, self._portal.call(lambda: self._it.changes(after=after)), same)
@@ -807,7 +522,7 @@ class Value(Proxy[AsyncValue[T]], Generic[T]):
     def wait_until(
         self, predicate: Callable[[T | None], bool], *, timeout: float | None = None
     ) -> Versioned[T] | None:
-        """Wait for a value of which `predicate` is true (None: there is none), and return that.
+        """Wait for a value for which `predicate` is true (None: there is none), and return it.
 
         Raises `TimedOut`.
         """
@@ -820,16 +535,16 @@ class WorkQueue(Proxy[AsyncWorkQueue[T]], Generic[T]):
     """A work queue by name; one object may be shared, each claim is its own `Job`.
 
     type: of the items: bytes, str, or anything msgspec can write as JSON.
-    attempts_max: how often an item is claimed at most; None: without end.  The same for all workers.
+    attempts_max: the most claims of an item; None: no limit.  The same for all workers.
     cancel_on_loss: when a claim is lost, cancel the body and raise `LockLost`; in coroutines only.
         False: only `job.lost` is set, and the block raises at its end.
-    hold_max: give a claim up as lost after this many seconds, session or not.
+    hold_max: the claim counts as lost after this many seconds.
     """
 
     name = Attribute[str]()
 
     def put(self, item: T) -> int:
-        """Put an item at the end; returns the store's revision at which it is there.
+        """Put an item at the end; returns the revision of the store at which it is there.
 
         Raises `Unavailable`: it was not put.  `Indeterminate`: it may have been; put again, it may be
         done twice.
@@ -837,15 +552,18 @@ class WorkQueue(Proxy[AsyncWorkQueue[T]], Generic[T]):
         return self._portal.run(lambda: self._it.put(item))
 
     def put_many(self, items: Sequence[T]) -> int:
-        """Put items at the end, all or none; at most 127.  With none it asks nobody, and returns 0."""
+        """Put items at the end, all or none; at most 127.
+
+        Without items it does not ask the store, and returns 0.
+        """
         return self._portal.run(lambda: self._it.put_many(items))
 
     def claim(self, *, timeout: float | None = None) -> Block[Job[T]]:
         """A block in which an item is claimed: `work.claim(timeout=5)`.
 
-        Left normally it acknowledges the job, unless that was done or it was released; left by an
+        At its normal end it acknowledges the job, unless that was done or it was released; after an
         exception or a cancellation it returns it.  A block whose claim is lost raises `LockLost`; in
-        coroutines its body is cancelled first.  Raises `TimedOut` if there is nothing to do.
+        coroutines its body is cancelled first.  Raises `TimedOut` if there is no item.
         """
         return Block(
             self._portal,
@@ -854,38 +572,38 @@ class WorkQueue(Proxy[AsyncWorkQueue[T]], Generic[T]):
         )
 
     def take(self, *, timeout: float | None = None) -> Job[T]:
-        """Claim an item without a block: whoever takes it so calls `ack`, `fail` or `release`.
+        """Claim an item without a block: the caller calls `ack`, `fail` or `release`.
 
-        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store could not be asked, and then
+        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store did not answer, and then
         nothing is claimed (but an attempt may have been counted).
         """
         return Job(self._portal, self._portal.run(lambda: self._it.take(timeout=timeout)))
 
     def stats(self) -> WorkStats:
-        """How many items wait, are claimed, are dead letters."""
+        """The numbers of items that wait, that are claimed, and of dead letters."""
         return self._portal.run(self._it.stats)
 
     def dead_letters(
         self, *, limit: int = 100, after: DeadLetter[T] | None = None
     ) -> tuple[DeadLetter[T], ...]:
-        """Dead letters, the oldest items first; `after` the last one shows the next page."""
+        """Dead letters, the oldest items first; `after` the last one is the next page."""
         return self._portal.run(lambda: self._it.dead_letters(limit=limit, after=after))
 
     def requeue(self, letter: DeadLetter[T]) -> bool:
-        """Put a dead letter back, at the end, as if it were new; False: it is gone."""
+        """Put a dead letter back, at the end, like a new item; False: it does not exist any more."""
         return self._portal.run(lambda: self._it.requeue(letter))
 
     def discard(self, letter: DeadLetter[T]) -> bool:
-        """Delete a dead letter for good; False: it was gone."""
+        """Delete a dead letter; False: it did not exist any more."""
         return self._portal.run(lambda: self._it.discard(letter))
 
 
 class Entered(Held):
-    """One participant inside.  `token` is larger for each later entry of anybody.
+    """A participant inside.  `token` is larger for each later entry of any participant.
 
-    round: a number that is the same for everyone in the round, and larger for each later round.
-    members: the identities of everyone in the round.
-    missing: those who went away without leaving: known in full after `leave`.
+    round: a number that is the same for all members of the round, and larger for each later round.
+    members: the identities of all members of the round.
+    missing: those that were gone without leaving; complete after `leave`.
     """
 
     _it: AsyncEntered
@@ -895,26 +613,23 @@ class Entered(Held):
     missing = Attribute[tuple[str, ...]]()
 
     def withdraw(self) -> None:
-        """Go away at once, without waiting for anybody: the others find you missing."""
+        """Leave at once, without waiting for the others, for whom you are missing."""
         self._portal.run(self._it.withdraw)
-
-    def was_gone(self, released: TxnResult) -> bool:
-        return self._portal.call(lambda: self._it.was_gone(released))
 
 
 class Term(Held):
-    """A term of office.  `value` is what others see; `proclaim` changes it."""
+    """A term of office.  `value` is what other clients see; `proclaim` changes it."""
 
     _it: AsyncTerm
 
     value = Attribute[str]()
 
     def proclaim(self, value: str) -> None:
-        """Change what others see of the leader.  Raises `LeadershipLost` if it is not us any more."""
+        """Change the value that other clients see.  Raises `LeadershipLost` if the term is over."""
         self._portal.run(lambda: self._it.proclaim(value))
 
     def resign(self) -> None:
-        """Step down: the next in line is elected.  The same as `release`."""
+        """Resign: the next candidate is elected.  The same as `release`."""
         self._portal.run(self._it.resign)
 
 
@@ -934,27 +649,204 @@ class WriteHeld(Held):
     kind = Attribute[Access]()
 
     def downgrade(self) -> None:
-        """Go on as a reader: those who wait to read, and come before the next writer, join.
+        """Continue as a reader: waiting readers that come before the next writer join.
 
-        Nobody writes in between, the token stays, and the block it is held in goes on as before.  Once
-        is enough; a second time does nothing.  Raises `LockLost` if it is not held any more.  After
+        No writer comes in between, the token stays, and the block in which it is held goes on as
+        before.  A second call does nothing.  Raises `LockLost` if it is not held any more.  After
         `Indeterminate` it may have happened: write no more; it may be called again.
         """
         self._portal.run(self._it.downgrade)
 
 
 class Share(Held):
-    """So much of a semaphore, held."""
+    """A share of a semaphore that is held.  `weight` is its size."""
 
     _it: AsyncShare
 
     weight = Attribute[int]()
 
 
-class DefaultedValue(Value[T]):
-    """A value that is never missing: until it is set, and after it was deleted, it is the default.
+class Cache(BlockProxy[AsyncCache[T]], Generic[T]):
+    """A local copy of everything under a name, for the time of a block; one object may be shared.
 
-    The default is this object's own: it is not stored, and others may have another.
+    prefix: `services/` and `services` both mean the keys that begin with `services/`.
+    entries_max, bytes_max: the most keys, and bytes of keys and values, that it holds.  If there is
+        more, entering raises `TooLarge`; if it grows beyond, reading raises it from then on.
+    stale_after: after that many seconds without a message from the server `is_stale` is True.
+    """
+
+    name = Attribute[str]()
+
+    @property
+    def revision(self) -> int:
+        """The revision of the store that the copy shows."""
+        return self._portal.call(lambda: self._it.revision)
+
+    @property
+    def unreadable(self) -> Mapping[str, ValueUnreadable]:
+        """The names whose values are not of the type of the cache, with the reasons."""
+        return self._portal.call(lambda: self._it.unreadable)
+
+    def entry(self, name: str) -> CacheEntry[T] | None:
+        """A key with its revisions, its lease and its raw value; None if it does not exist."""
+        return self._portal.call(lambda: self._it.entry(name))
+
+    def __getitem__(self, name: str) -> T:
+        """The value under a name.  Raises `KeyError`; `ValueUnreadable` if it is of another type."""
+        return self._portal.call(lambda: self._it[name])
+
+    @overload
+    def get(self, name: str) -> T | None: ...
+    @overload
+    def get(self, name: str, default: D) -> T | D: ...
+    def get(self, name: str, default: D | None = None) -> T | D | None:
+        """The value under a name, or `default` if there is none.  Raises `ValueUnreadable`."""
+        it: T | D | None = self._portal.call(lambda: cast(Any, self._it).get(name, default))
+        return it
+
+    def items(self) -> list[tuple[str, T]]:
+        """Every name with its value, in order, without those in `unreadable`."""
+        return self._portal.call(self._it.items)
+
+    def entries(self) -> list[CacheEntry[T]]:
+        """All entries, in the order of the keys."""
+        return self._portal.call(self._it.entries)
+
+    def __contains__(self, name: object) -> bool:
+        return self._portal.call(lambda: name in self._it)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, in order."""
+        return self._portal.call(lambda: iter(list(self._it)))
+
+    def __len__(self) -> int:
+        return self._portal.call(lambda: len(self._it))
+
+    def changes(self) -> Stream[CacheBatch[T]]:
+        """Every change from this call on, a batch for each revision; it ends when the block is left.
+
+        There is no gap between what is read now and these changes.  Each call is independent of the
+        others; an iterator that is not read for long gets a summary.  Close it if you leave the loop
+        early: with `contextlib.aclosing` in coroutines, with `closing` in threads.
+        """
+        return Stream(self._portal, self._portal.call(self._it.changes), same)
+
+    def __enter__(self) -> Self:
+        """Read everything.  Raises `TooLarge`, and `Unavailable` if the store does not answer."""
+        self._enter(self._it)
+        return self
+
+    @property
+    def silence_s(self) -> float:
+        """The seconds since the server last confirmed what is here."""
+        return self._portal.call(lambda: self._it.silence_s)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server was silent for so long that what is here may be out of date."""
+        return self._portal.call(lambda: self._it.is_stale)
+
+    def wait_revision(self, revision: int, *, timeout: float | None = None) -> None:
+        """Wait until everything up to a revision is here, such as one that a write has returned.
+
+        Raises `TimedOut`.
+        """
+        self._portal.run(lambda: self._it.wait_revision(revision, timeout=timeout))
+
+
+class Config(BlockProxy[AsyncConfig[S]], Generic[S]):
+    """Settings by name, entered once at a time; one object may be shared.
+
+    type: a `msgspec.Struct` or a dataclass.  Make it frozen: all readers get the same object.
+    stale_after: after that many seconds without a message from the server `is_stale` is True.
+
+    `set`, `update` and `reset` need no block.
+    """
+
+    name = Attribute[str]()
+
+    def __enter__(self) -> Self:
+        """Read the settings.  Raises `ValueUnreadable` if what is stored is not valid."""
+        self._enter(self._it)
+        return self
+
+    @property
+    def value(self) -> S:
+        """The settings: the newest that are valid."""
+        return self._portal.call(lambda: self._it.value)
+
+    @property
+    def revision(self) -> int:
+        """The revision of the store at which `value` was stored."""
+        return self._portal.call(lambda: self._it.revision)
+
+    @property
+    def error(self) -> ValueUnreadable | None:
+        """The reason why the newest settings are not used; None: they are used."""
+        return self._portal.call(lambda: self._it.error)
+
+    def changes(self) -> Stream[ConfigChange[S]]:
+        """Every change from this call on, valid or not; it ends when the block is left.
+
+        A slow reader gets the newest: `previous` is what this iterator returned last.
+        """
+        return Stream(self._portal, self._portal.call(self._it.changes), same)
+
+    def on_change(self, callback: Callable[[ConfigChange[S]], object]) -> Callable[[], None]:
+        """Call `callback` with each change from now on.
+
+        It ends with the block, or when the function that is returned is called.  Calls do not overlap;
+        in coroutines they are made in a task, and it may be a coroutine function; with `quoracy.sync`,
+        in a thread for listeners.  It may use the connection.  What it raises is logged.
+        """
+        return self._portal.ending(
+            self._portal.call(lambda: self._it.on_change(self._portal.listener(callback)))
+        )
+
+    def set(self, **fields: object) -> int:
+        """Set fields, all or none: `config.set(workers=8, greeting="hi")`.
+
+        Returns the revision of the write, for `wait_revision`; if nothing changes, the revision at
+        which that was seen.  Raises `InvalidRequest` if the result would not be valid, and then nothing
+        is written.  It begins again when another client writes meanwhile; `update` takes a `timeout`.
+        """
+        return self._portal.run(lambda: self._it.set(**fields))
+
+    def update(self, change: Callable[[S], S], *, timeout: float | None = None) -> int:
+        """Set what `change` makes of the settings as they are; it is called again after a conflict.
+
+        Raises `ValueUnreadable` if what is stored is not valid; otherwise as `set`.
+        """
+        return self._portal.asking(
+            lambda change, left: self._it.update(change, timeout=left), change, timeout
+        )
+
+    def reset(self, field: str, *, timeout: float | None = None) -> int:
+        """Delete what is stored for a field, which then has its default."""
+        return self._portal.run(lambda: self._it.reset(field, timeout=timeout))
+
+    @property
+    def silence_s(self) -> float:
+        """The seconds since the server last confirmed what is here."""
+        return self._portal.call(lambda: self._it.silence_s)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the server was silent for so long that what is here may be out of date."""
+        return self._portal.call(lambda: self._it.is_stale)
+
+    def wait_revision(self, revision: int, *, timeout: float | None = None) -> None:
+        """Wait until everything up to a revision is here, such as one that a write has returned.
+
+        Raises `TimedOut`.
+        """
+        self._portal.run(lambda: self._it.wait_revision(revision, timeout=timeout))
+
+
+class DefaultedValue(Value[T]):
+    """A value that is the default until it is set, and after it was deleted.
+
+    The default belongs to this object: it is not stored, and other clients may have another.
     """
 
     _it: AsyncDefaultedValue[T]
@@ -966,22 +858,22 @@ class DefaultedValue(Value[T]):
         return self._portal.run(self._it.get)
 
     def update(self, fn: Callable[[T], T], *, timeout: float | None = None) -> Versioned[T]:
-        """Replace it by what a plain function makes of it, or of the default: see `Value.update`."""
+        """Replace it by the result of a plain function of it, or of the default: see `Value.update`."""
         return self._portal.asking(lambda fn, left: self._it.update(fn, timeout=left), fn, timeout)
 
     def wait_until(
         self, predicate: Callable[[T], bool], *, timeout: float | None = None
     ) -> Versioned[T]:
-        """Wait for a value of which `predicate` is true, and return that: see `Value.wait_until`."""
+        """Wait for a value for which `predicate` is true, and return it: see `Value.wait_until`."""
         return self._portal.asking(
             lambda predicate, left: self._it.wait_until(predicate, timeout=left), predicate, timeout
         )
 
 
 class DoubleBarrier(BlockProxy[AsyncDoubleBarrier]):
-    """A double barrier by name; one object may be shared, each is a participant.
+    """A double barrier by name; one object may be shared, each entry is a participant.
 
-    count: how many enter together; everyone gives the same.
+    count: the number that enter together; all participants give the same.
     cancel_on_loss: when the own session is lost inside the block, cancel the body and raise `LockLost`;
         in coroutines only.  False: only `entered.lost` is set, and the block raises at its end.
     """
@@ -990,10 +882,10 @@ class DoubleBarrier(BlockProxy[AsyncDoubleBarrier]):
     count = Attribute[int]()
 
     def enter(self, *, timeout: float | None = None) -> Entered:
-        """Wait until as many as are needed are there.  Whoever enters so leaves: `entered.leave()`.
+        """Wait until the round opens.  The caller leaves it: `entered.leave()`.
 
         Raises `TimedOut`; `SessionLost` if the session ends meanwhile, and then the others may have
-        entered counting on this one: they find it missing.
+        entered with this participant, which they find missing.
         """
         return Entered(self._portal, self._portal.run(lambda: self._it.enter(timeout=timeout)))
 
@@ -1002,7 +894,7 @@ class DoubleBarrier(BlockProxy[AsyncDoubleBarrier]):
     ) -> Block[Entered]:
         """A block between entering and leaving: `barrier.inside(timeout=5)`.
 
-        At its end it waits for the others, unless it raises: then it leaves at once, and is missing.
+        At its end it waits for the others.  If it raises it leaves at once, and is missing for them.
         """
         return Block(
             self._portal,
@@ -1011,7 +903,7 @@ class DoubleBarrier(BlockProxy[AsyncDoubleBarrier]):
         )
 
     def participants(self) -> tuple[str, ...]:
-        """Who has a seat, waiting or inside, in the order in which they came."""
+        """The identities of the participants, waiting or inside, in order of arrival."""
         return self._portal.run(self._it.participants)
 
     def __enter__(self) -> Entered:
@@ -1024,21 +916,21 @@ class Lock(BlockProxy[AsyncLock]):
     cancel_on_loss: when the lock is lost inside the block, cancel the body and raise `LockLost`; in
         coroutines only.  False: only `held.lost` is set, and the block raises at its end.
     reentrant: its holder, which is a task or with `quoracy.sync` a thread, may enter it again.
-    hold_max: give it up as lost after this many seconds, renewed or not.
+    hold_max: it counts as lost after this many seconds.
     """
 
     name = Attribute[str]()
 
     def acquire(self, *, timeout: float | None = None) -> Held:
-        """Wait for the lock.  Whoever acquires it so releases it; the block `lock.hold()` does both.
+        """Wait for the lock.  The caller releases it; the block `lock.hold()` does both.
 
-        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store could not be asked, and then it
-        is not held.
+        Raises `TimedOut`; `Unavailable` or `Indeterminate` if the store did not answer, and then it is
+        not held.
         """
         return Held(self._portal, self._portal.run(lambda: self._it.acquire(timeout=timeout)))
 
     def try_acquire(self) -> Held | None:
-        """Take the lock if nobody holds it or waits for it; None otherwise, at once.
+        """Acquire the lock if no client holds it or waits for it; None otherwise, at once.
 
         Raises `TimedOut` if there is no session at the moment.
         """
@@ -1054,20 +946,124 @@ class Lock(BlockProxy[AsyncLock]):
         )
 
     def contenders(self) -> tuple[Contender, ...]:
-        """Who holds the lock and who waits for it, in order."""
+        """The holder and the waiters of the lock, in order."""
         return self._portal.run(self._it.contenders)
 
     def __enter__(self) -> Held:
         return Held(self._portal, self._enter(self._it))
 
 
-class Semaphore(BlockProxy[AsyncSemaphore]):
-    """A semaphore by name; one object may be shared, each acquisition has its own
-    `Share`.
+class PriorityQueue(Proxy[AsyncPriorityQueue[T]], Generic[T]):
+    """A priority queue by name; one object may be shared.
 
-    size: how much may be held at a time.  It is kept in the store: whoever names one first sets it, and
-        whoever names another later gets an `InvalidRequest` when it is first used.  None: whatever
-        it is.
+    type: of the items: bytes, str, or anything msgspec can write as JSON.
+    """
+
+    def put(self, item: T, *, priority: int) -> int:
+        """Put an item behind those of its priority; the smaller the number, the more urgent.
+
+        priority: any whole number of 64 bits, negative ones too.  Returns the revision of the store at
+        which it is there.  Raises `Unavailable`: it was not put.  `Indeterminate`: it may have been.
+        """
+        return self._portal.run(lambda: self._it.put(item, priority=priority))
+
+    def put_many(self, items: Sequence[T], *, priority: int) -> int:
+        """Put items of one priority, all or none, with nothing between them; at most 127.
+
+        Without items it does not ask the store, and returns 0.
+        """
+        return self._portal.run(lambda: self._it.put_many(items, priority=priority))
+
+    name = Attribute[str]()
+
+    def get(self, *, timeout: float | None = None) -> T:
+        """Remove the first item and return it; wait for one if there is none.
+
+        Raises `TimedOut` (nothing was removed; with `timeout=0`, at once), `Unavailable` (nothing was
+        removed), `Indeterminate`: an item may have been removed that no consumer got.  Raises
+        `ValueUnreadable` for an item that is not of the queue's type; it is set aside under
+        `name/unreadable/`.
+        """
+        return self._portal.run(lambda: self._it.get(timeout=timeout))
+
+    def try_get(self) -> T | None:
+        """Remove the first item and return it; None if there is none.  Raises what `get` raises."""
+        return self._portal.run(self._it.try_get)
+
+    def peek(self) -> T | None:
+        """The first item, which stays; None if there is none."""
+        return self._portal.run(self._it.peek)
+
+    def size(self) -> int:
+        """The number of items."""
+        return self._portal.run(self._it.size)
+
+    def __iter__(self) -> Self:
+        """Iterate over the queue: one get after another, without end."""
+        return self
+
+    def __next__(self) -> T:
+        return self._next(self._it)
+
+
+class Queue(Proxy[AsyncQueue[T]], Generic[T]):
+    """A queue by name; one object may be shared.
+
+    type: of the items: bytes, str, or anything msgspec can write as JSON.
+    """
+
+    def put(self, item: T) -> int:
+        """Put an item at the end; returns the revision of the store at which it is there.
+
+        Raises `Unavailable`: it was not put.  `Indeterminate`: it may have been.
+        """
+        return self._portal.run(lambda: self._it.put(item))
+
+    def put_many(self, items: Sequence[T]) -> int:
+        """Put items at the end, all or none, with nothing between them; at most 127.
+
+        Without items it does not ask the store, and returns 0.
+        """
+        return self._portal.run(lambda: self._it.put_many(items))
+
+    name = Attribute[str]()
+
+    def get(self, *, timeout: float | None = None) -> T:
+        """Remove the first item and return it; wait for one if there is none.
+
+        Raises `TimedOut` (nothing was removed; with `timeout=0`, at once), `Unavailable` (nothing was
+        removed), `Indeterminate`: an item may have been removed that no consumer got.  Raises
+        `ValueUnreadable` for an item that is not of the queue's type; it is set aside under
+        `name/unreadable/`.
+        """
+        return self._portal.run(lambda: self._it.get(timeout=timeout))
+
+    def try_get(self) -> T | None:
+        """Remove the first item and return it; None if there is none.  Raises what `get` raises."""
+        return self._portal.run(self._it.try_get)
+
+    def peek(self) -> T | None:
+        """The first item, which stays; None if there is none."""
+        return self._portal.run(self._it.peek)
+
+    def size(self) -> int:
+        """The number of items."""
+        return self._portal.run(self._it.size)
+
+    def __iter__(self) -> Self:
+        """Iterate over the queue: one get after another, without end."""
+        return self
+
+    def __next__(self) -> T:
+        return self._next(self._it)
+
+
+class Semaphore(BlockProxy[AsyncSemaphore]):
+    """A semaphore by name; one object may be shared, each acquisition has its own `Share`.
+
+    size: how much may be held at a time.  It is kept in the store: the first client that names one sets
+        it, and a client that names another later gets an `InvalidRequest` at the first use.  None: the
+        size in the store.
     cancel_on_loss: when the share is lost inside the block, cancel the body and raise `LockLost`; in
         coroutines only.  False: only `share.lost` is set, and the block raises at its end.
     """
@@ -1075,16 +1071,16 @@ class Semaphore(BlockProxy[AsyncSemaphore]):
     name = Attribute[str]()
 
     def acquire(self, weight: int = 1, *, timeout: float | None = None) -> Share:
-        """Wait for a share.  Whoever acquires it so releases it; the block `slots.hold()` does both.
+        """Wait for a share.  The caller releases it; the block `slots.hold()` does both.
 
         Raises `TimedOut`; `InvalidRequest` for more than the size, also if the size shrinks to that
-        while it waits; `Unavailable` or `Indeterminate` if the store could not be asked, and then
-        nothing is held.
+        while it waits; `Unavailable` or `Indeterminate` if the store did not answer, and then nothing
+        is held.
         """
         return Share(self._portal, self._portal.run(lambda: self._it.acquire(weight, timeout=timeout)))
 
     def try_acquire(self, weight: int = 1) -> Share | None:
-        """Take a share if there is room and nobody waits; None otherwise, at once.
+        """Take a share if there is room and no client waits; None otherwise, at once.
 
         Raises `TimedOut` if there is no session at the moment.
         """
@@ -1100,24 +1096,24 @@ class Semaphore(BlockProxy[AsyncSemaphore]):
         )
 
     def size(self) -> int:
-        """How much may be held at a time, now.  Raises `InvalidRequest` if nobody has said so."""
+        """How much may be held at a time, now.  Raises `InvalidRequest` if no client has set it."""
         return self._portal.run(self._it.size)
 
     def resize(self, size: int) -> None:
-        """Change how much may be held at a time, for everyone.
+        """Change how much may be held at a time, for all clients.
 
-        More: those who wait are served at once.  Less than what is held: nobody is evicted, and nothing
-        is granted until it fits.  A waiter whose weight is more than the new size gets an
+        A larger size is granted to waiters at once.  With less than what is held no holder is evicted,
+        and nothing is granted until it fits.  A waiter whose weight is more than the new size gets an
         `InvalidRequest` when its turn comes.
         """
         self._portal.run(lambda: self._it.resize(size))
 
     def holders(self) -> tuple[SemaphoreContender, ...]:
-        """Who holds a share, in the order in which they were granted."""
+        """The holders of shares, in the order in which they were granted."""
         return self._portal.run(self._it.holders)
 
     def contenders(self) -> tuple[SemaphoreContender, ...]:
-        """Who holds a share, then who waits for one, in order."""
+        """The holders of shares, then the waiters, in order."""
         return self._portal.run(self._it.contenders)
 
     def __enter__(self) -> Share:
@@ -1125,10 +1121,10 @@ class Semaphore(BlockProxy[AsyncSemaphore]):
 
 
 class Membership(Held, Generic[M]):
-    """A membership of ours.  `token` is the revision at which it began.
+    """A membership of this client.  `token` is the revision at which it began.
 
-    With `rejoin=True` it may begin again: `lost` is set while we are no member, and cleared when we are
-    one again, with a larger token.
+    With `rejoin=True` it may begin again: `lost` is set while this client is no member, and cleared
+    when it is one again, with a larger token.
     """
 
     _it: AsyncMembership[M]
@@ -1137,33 +1133,33 @@ class Membership(Held, Generic[M]):
 
     @property
     def metadata(self) -> M:
-        """What others see of us."""
+        """The metadata that other clients see."""
         return self._portal.call(lambda: self._it.metadata)
 
     def update(self, metadata: M) -> None:
-        """Say something else of ourselves.  Raises `LeaseLost` if we are no member any more.
+        """Change the metadata.  Raises `LeaseLost` if this client is no member any more.
 
-        Also after `Indeterminate` it is what is said after joining again.
+        After `Indeterminate` too, it joins again with the new metadata.
         """
         self._portal.run(lambda: self._it.update(metadata))
 
     def events(self) -> Stream[MembershipEvent]:
-        """Every loss and every rejoining from this call on; it ends when we are out for good.
+        """Every loss and every rejoining from this call on; it ends when the membership ends for good.
 
-        The last thousand are kept for whoever does not read them.
+        For a slow reader the last thousand are kept.
         """
         return Stream(self._portal, self._portal.call(self._it.events), same)
 
     def release(self) -> None:
-        """Leave the group.  Once is enough; a second time does nothing."""
+        """Leave the group.  A second call does nothing."""
         self._portal.run(self._it.release)
 
 
 class Job(Held, Generic[T]):
-    """A claimed item.  `token` grows with each claim in the queue: give it to whatever the job writes.
+    """A claimed item.  `token` grows with each claim in the queue: pass it to what the job writes to.
 
     item: what was put.
-    attempts: how often it was claimed, this time included.
+    attempts: the number of claims of the item, this one included.
     """
 
     _it: AsyncJob[T]
@@ -1173,22 +1169,19 @@ class Job(Held, Generic[T]):
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether it is done for good, and the store has said so."""
+        """Whether the store has confirmed the acknowledgement."""
         return self._portal.call(lambda: self._it.is_acknowledged)
 
     def ack(self) -> None:
-        """The job is done: remove it.  Once is enough; a second time does nothing.
+        """Acknowledge that the job is done: its item is deleted.  A second call does nothing.
 
-        Raises `LockLost` if the claim was lost: the job is somebody else's, or will be.  `Unavailable`
-        if the store could not be told: the claim is still held, acknowledge again.  `Indeterminate` if
-        the answer was lost: the claim is given up, and a job that was not removed is done once more.
+        Raises `LockLost` if the claim was lost: another worker has the job, or will have it.
+        `Unavailable` if the store did not take it: the claim is still held, acknowledge again.
+        `Indeterminate` if the answer was lost: the claim is released, and an item that was not deleted
+        is done once more.
         """
         self._portal.run(self._it.ack)
 
     def fail(self, reason: str) -> None:
-        """Return the job as failed; with its attempts used up it is a dead letter, with this reason."""
+        """Return the job as failed; after `attempts_max` claims it becomes a dead letter."""
         self._portal.run(lambda: self._it.fail(reason))
-
-    def blame(self, reason: str) -> None:
-        """Say why it failed, for the release that follows: what an exception in the block does."""
-        self._portal.call(lambda: self._it.blame(reason))

@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from quoracy.client.context import Ground
+from quoracy.client.context import Context
 from quoracy.client.session import Session
 from quoracy.errors import InvalidRequest
 from quoracy.remote.store import RemoteStore
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "Faults", "Link"]
 
 Link: TypeAlias = NetworkLink | MemoryLink
-Of: TypeAlias = "Ground | sync.Connection | NetworkLink | MemoryLink | str"
+Of: TypeAlias = "Context | sync.Connection | NetworkLink | MemoryLink | str"
 
 
 class Fault:
@@ -73,7 +73,7 @@ class Faults:
     def __init__(self) -> None:
         self._broken: dict[Link, None] = {}
 
-    def expire(self, of: Ground | sync.Connection | Session) -> Awaitable[None]:
+    def expire(self, of: Context | sync.Connection | Session) -> Awaitable[None]:
         """The server ends the session now: what it held goes to others, at once.
 
         The client learns it as in production: from its next renewal, a third of its time to live later
@@ -86,7 +86,7 @@ class Faults:
         session = _session(_asynchronous(of))
         return Happened() if session is None else _link(of).expire(session.id)
 
-    def pause(self, of: Ground | sync.Connection) -> Fault:
+    def pause(self, of: Context | sync.Connection) -> Fault:
         """The process of the connection is stopped, as by SIGSTOP, while everyone else goes on.
 
         Nothing is sent, received or noticed: no renewal, no answer, no loss.  What is asked of the
@@ -102,7 +102,7 @@ class Faults:
         link.pause()
         return Fault(link.resume)
 
-    def resume(self, of: Ground | sync.Connection) -> None:
+    def resume(self, of: Context | sync.Connection) -> None:
         """The process goes on, and learns from its clock what it missed."""
         _link(of).resume()
 
@@ -192,14 +192,14 @@ def _port(text: str) -> int:
     return int(text.rpartition(":")[2])
 
 
-def _asynchronous(of: object) -> Ground:
+def _asynchronous(of: object) -> Context:
     """The connection on the loop that a connection of `quoracy.sync` stands for."""
     it: object = getattr(of, "_it", of)
-    if not isinstance(it, Ground):
+    if not isinstance(it, Context):
         raise InvalidRequest(f"{of!r} is no connection.")
     return it
 
 
-def _session(connection: Ground) -> Session | None:
+def _session(connection: Context) -> Session | None:
     # Not `current`: that looks at the clock, and a paused process does not.
-    return connection.succession._current
+    return connection.session_renewal._current

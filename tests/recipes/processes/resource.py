@@ -60,7 +60,7 @@ class ResourceClient:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self._turn = asyncio.Lock()
+        self._mutex = asyncio.Lock()
 
     @classmethod
     async def connect(cls, path: str) -> ResourceClient:
@@ -72,6 +72,6 @@ class ResourceClient:
         return await asyncio.shield(asyncio.ensure_future(self._write(trial, token)))
 
     async def _write(self, trial: str, token: int) -> bool:
-        async with self._turn:
+        async with self._mutex:
             self._writer.write(msgspec.json.encode(_Write(trial, token)) + b"\n")
             return await self._reader.readline() == b"ok\n"

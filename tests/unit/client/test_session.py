@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from quoracy.client.held import wait_taken
+from quoracy.client.held import wait_deleted
 from quoracy.client.session import Session, keep_session
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
@@ -81,13 +81,13 @@ async def test_lease_that_cannot_be_revoked_says_so(store: Unreliable, clock: Ma
     session: Session
     async with keep_session(store, clock, ttl_s=10.0) as session:  # type: ignore[arg-type]
         store.revoke = refuse  # type: ignore[attr-defined]
-    assert isinstance(session.left_behind, Unavailable)
+    assert isinstance(session.revoke_error, Unavailable)
 
 
 async def test_deleted_key_is_noticed(store: Unreliable, clock: ManualClock) -> None:
     async with keep_session(store, clock, ttl_s=10.0) as session:  # type: ignore[arg-type]
         place = await join(store._store, b"jobs", session.id)
-        taken = asyncio.ensure_future(wait_taken(store._store, place.key, place.token, clock))
+        taken = asyncio.ensure_future(wait_deleted(store._store, place.key, place.token, clock))
         await clock.advance(0.1)
         assert not taken.done()
         await store._store.delete(place.key)

@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quoracy.client.token_bucket import Bucket, Level, Witness
+from quoracy.client.token_bucket import Bucket, Level, ObservedState
 
 AHEAD_S = 10.0
 
@@ -25,12 +25,12 @@ def most_in_any_span(grants: list[tuple[float, float]], rate: float) -> float:
 
 def test_full_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
     bucket = Bucket(10, 5, ahead_s=AHEAD_S)
-    seen: Witness | None = None
+    seen: ObservedState | None = None
     waits = []
     for _ in range(8):
         grant = bucket.take(1, seen, now=100.0, wall=1e9)
         waits.append(round(grant.wait_s, 6))
-        seen = Witness(grant.state, 100.0, 100.0)
+        seen = ObservedState(grant.state, 100.0, 100.0)
     assert waits == [0, 0, 0, 0, 0, 0.1, 0.2, 0.3]
     assert seen is not None
     assert bucket.free(seen, now=100.0, wall=1e9) == -3
@@ -39,21 +39,21 @@ def test_full_bucket_gives_its_burst_at_once_and_then_its_rate() -> None:
     assert bucket.free(None, now=0, wall=0) == 5
 
 
-def test_wall_clock_counts_only_within_what_was_witnessed() -> None:
+def test_wall_clock_counts_only_within_what_was_observeded() -> None:
     state = Level(1000.0, 5.0)
-    fresh = Witness(state, known_from=50.0)
+    fresh = ObservedState(state, known_from=50.0)
     assert fresh.elapsed(now=50.0, wall=1003.0) == 3.0
     assert fresh.elapsed(now=50.0, wall=0.0) == 0.0  # behind: no time has passed yet
-    assert fresh.elapsed(now=57.0, wall=0.0) == 7.0  # but then it does, as it is witnessed
+    assert fresh.elapsed(now=57.0, wall=0.0) == 7.0  # but then it does, as it is observeded
     assert fresh.elapsed(now=50.0, wall=1e9) == 1e9 - 1000
-    known = Witness(state, known_from=50.0, unknown_until=49.0)
+    known = ObservedState(state, known_from=50.0, unknown_until=49.0)
     assert known.elapsed(now=52.0, wall=1e9) == 3.0  # a jump is not believed
     assert known.elapsed(now=52.0, wall=0.0) == 2.0
 
 
 def test_nonsense_in_the_store_keeps_nobody_waiting_for_longer_than_a_reservation() -> None:
     bucket = Bucket(2, 4, ahead_s=AHEAD_S)
-    seen = Witness(Level(1e12, 1e12), known_from=0.0)
+    seen = ObservedState(Level(1e12, 1e12), known_from=0.0)
     assert bucket.take(1, seen, now=0.0, wall=1e9).wait_s == AHEAD_S + 0.5
     assert bucket.take(1, seen, now=12.0, wall=1e9).wait_s == 0
 
@@ -83,7 +83,7 @@ def test_no_more_is_granted_than_rate_and_burst_allow(
     bucket = Bucket(rate, burst, ahead_s=AHEAD_S)
     offsets = [0.0] * len(offsets) if agree else offsets
     known = [(-1, -math.inf) for _ in offsets]  # of each taker: which state, and when it was the newest
-    sights: list[Witness | None] = [None] * len(offsets)
+    sights: list[ObservedState | None] = [None] * len(offsets)
     stored: Level | None = None
     revision, now = 0, 1000.0
     grants: list[tuple[float, float]] = []
@@ -93,7 +93,7 @@ def test_no_more_is_granted_than_rate_and_burst_allow(
         asked = now
         now += delay_s  # the question is on its way, then the answer
         if known[who][0] != revision:
-            sights[who] = None if stored is None else Witness(stored, now, known[who][1])
+            sights[who] = None if stored is None else ObservedState(stored, now, known[who][1])
         known[who] = revision, asked
         grant = bucket.take(n, sights[who], now=now, wall=now + offsets[who])
         if stored is not None:
@@ -103,7 +103,7 @@ def test_no_more_is_granted_than_rate_and_burst_allow(
         grants.append((now + grant.wait_s, n))
         stored, revision = grant.state, revision + 1
         known[who] = revision, now
-        sights[who] = Witness(grant.state, now + delay_s, now)
+        sights[who] = ObservedState(grant.state, now + delay_s, now)
         now += delay_s
     difference_s = max(offsets) - min(offsets)
     assert most_in_any_span(grants, rate) <= burst + rate * difference_s + 1e-6
@@ -115,12 +115,12 @@ def test_one_taker_alone_is_held_to_it_whatever_its_wall_clock_does(
     steps: list[tuple[float, float]],
 ) -> None:
     bucket = Bucket(4, 3, ahead_s=AHEAD_S)
-    seen: Witness | None = None
+    seen: ObservedState | None = None
     now, grants = 0.0, []
     for pause_s, jump_s in steps:
         now += pause_s
         grant = bucket.take(1, seen, now=now, wall=1e9 + now + jump_s)
         if grant.wait_s <= AHEAD_S:
-            seen = Witness(grant.state, now, now)
+            seen = ObservedState(grant.state, now, now)
             grants.append((now + grant.wait_s, 1.0))
     assert most_in_any_span(grants, 4) <= 3 + 1e-6

@@ -1,1 +1,1 @@
-"""Recipes: what coordination is made of, each in a file of its own, on what `client.ground` offers."""
+"""Recipes: what coordination is made of, each in a file of its own, on what `client.context` offers."""

@@ -1,4 +1,4 @@
-"""Config: settings of a type, each field a key, always a whole that is valid.
+"""Config: typed settings, each field a key, validated as a whole.
 
     class Settings(msgspec.Struct, frozen=True):
         workers: int = 4
@@ -7,20 +7,20 @@
     async with quoracy.connect("memory:") as q:
         async with q.config("app", Settings) as config:
             await config.set(workers=8, greeting="hi")      # both, or neither
-            print(config.value.workers)                     # nobody is asked
+            print(config.value.workers)                     # read locally
 
 The field `workers` of `app` is the key `app/workers`.  A str is stored as its text and bytes as they
-are; everything else as JSON.  A key that is not there means the default of the field.
+are; everything else as JSON.  A field without a key has its default.
 
 What it promises
-    * `config.value` is what all keys made together at one revision, `config.revision`; validated.
-    * An update that is not valid changes nothing: the last good value stays, `config.error` says why
-      the newest is not used, and everyone who listens is told.
+    * `config.value` is what all keys make together at one revision, `config.revision`; validated.
+    * An update that is not valid changes nothing: the last valid value stays, `config.error` is the
+      reason, and every listener is notified.
     * `set` and `update` write all their fields or none, and only what makes a valid whole with the
-      rest.
-    * A callback that is slow or raises harms nobody, and may use the connection.
+      other fields.
+    * A callback that is slow or raises disturbs no other, and may use the connection.
 
-It does not promise every step: whoever is slow is told the newest, not each value on the way.
+It does not promise every step: a slow listener gets the newest value, not each value in between.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from quoracy.client.compare_and_swap import Race
+from quoracy.client.compare_and_swap import CompareAndSwap, range_at
 from quoracy.client.config_section import Section
-from quoracy.client.context import Ground
-from quoracy.client.mirror import STALE_AFTER_S, Bounds, Mirror, MirrorBatch, MirrorKeeper
+from quoracy.client.context import Context
+from quoracy.client.mirror import STALE_AFTER_S, Bounds, Mirror, MirrorBatch
+from quoracy.client.mirror_updater import MirrorBlock
 from quoracy.client.session import stop
-from quoracy.errors import InvalidRequest, ValueUnreadable
-from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Op, Put, Range, RangeResult, Txn
+from quoracy.errors import ValueUnreadable
+from quoracy.store.model import Compare, Delete, KeyRange, KeyValue, Op, Put, Range, Txn
 
 __all__ = ["Config", "ConfigChange"]
 
@@ -54,13 +55,14 @@ _KEYS_MAX = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange(Generic[S]):
-    """What there is to know about a config that changed.
+    """A change of a config.
 
-    value: the settings that count now.
-    previous: those that whoever is told this was told before.
+    value: the settings in use now.
+    previous: the settings that this listener got before.
     changed: the fields in which they differ.
-    revision: the revision of the store that this speaks of.
-    error: why what is stored at that revision is not valid; None: it is.  `value` is the last good one.
+    revision: the revision of the store.
+    error: the reason why what is stored at that revision is not valid; then `value` is the last valid
+        one.  None: it is valid.
     """
 
     value: S
@@ -71,56 +73,41 @@ class ConfigChange(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _Entry:
     kv: KeyValue
 
 
-class Config(Generic[S]):
-    """Settings by name; entered once at a time, shared by whoever likes.
+class Config(MirrorBlock[_Entry], Generic[S]):
+    """Settings by name, entered once at a time; one object may be shared.
 
-    type: a `msgspec.Struct` or a dataclass.  Make it frozen: all who read it get the same object.
-    stale_after: after how many seconds without a word from the server `is_stale` is True.
+    type: a `msgspec.Struct` or a dataclass.  Make it frozen: all readers get the same object.
+    stale_after: after that many seconds without a message from the server `is_stale` is True.
 
     `set`, `update` and `reset` need no block.
     """
 
     def __init__(
-        self, ground: Ground, name: str, type: type[S], *, stale_after: float = STALE_AFTER_S
+        self, context: Context, name: str, type: type[S], *, stale_after: float = STALE_AFTER_S
     ) -> None:
         self.name = name
-        self._root = ground.key(name) + b"/"
-        self._ground = ground
+        what = f"the config {name}"
+        bounds = Bounds(what, entries_max=_KEYS_MAX)
+        root = context.key(name) + b"/"
+        super().__init__(context, root, what=what, bounds=bounds, stale_after=stale_after)
         self._section: Section[S] = Section(self._root, type)
-        self._what = f"the config {name}"
-        if not stale_after > 0:
-            raise InvalidRequest(f"stale_after is {stale_after}. Give a positive number of seconds.")
-        self._stale_after = stale_after
-        self._entering = False
-        self._mirror = self._new_mirror()
-        self._keeper: MirrorKeeper[_Kept] | None = None
         self._value: S | None = None
-        self._revision = self._judged = 0  # at which `value` was stored; at which `error` was seen
+        self._revision = self._judged = 0  # of `value`; of the newest state, valid or not
         self._error: ValueUnreadable | None = None
-        self._news = 0  # how often there was something to tell
+        self._versions = 0  # the number of changes to report
         self._callbacks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         """Read the settings.  Raises `ValueUnreadable` if what is stored is not valid."""
-        self._ground.check()
-        if self._entering:
-            raise InvalidRequest(f"{self._what} is entered already. Share it, or make another.")
-        self._entering = True
-        self._begin_anew()
-        keeper = MirrorKeeper(self._ground, self._mirror, what=self._what, on_batch=self._on_batch)
-        try:
-            await keeper.start()
-            if self._error is not None:
-                await keeper.stop()
-                raise self._error
-        except BaseException:
-            self._entering = False
-            raise
-        self._keeper = keeper
+        await super().__aenter__()
+        error = self._error
+        if error is not None:
+            await self.__aexit__(None, None, None)
+            raise error
         return self
 
     async def __aexit__(
@@ -129,63 +116,47 @@ class Config(Generic[S]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._entering = False
         try:
             await stop(*self._callbacks)
         finally:
-            if self._keeper is not None:
-                await self._keeper.stop()
+            await super().__aexit__(kind, error, trace)
 
-    # -- reading: nobody is asked ------------------------------------------------------------
+    # -- reading the local copy --------------------------------------------------------------
 
     @property
     def value(self) -> S:
         """The settings: the newest that are valid."""
         self._open.check()
-        return self._good
+        return self._valid
 
     @property
     def revision(self) -> int:
-        """The revision of the store at which `value` was what is stored."""
+        """The revision of the store at which `value` was stored."""
         self._open.check()
         return self._revision
 
     @property
     def error(self) -> ValueUnreadable | None:
-        """Why the newest settings are not used; None: they are."""
+        """The reason why the newest settings are not used; None: they are used."""
         self._open.check()
         return self._error
 
-    @property
-    def silence_s(self) -> float:
-        """How long ago the server last told how things stand, in seconds."""
-        return self._open.mirror.silence_s
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the server was silent for so long that the settings may be out of date."""
-        return self._open.error is not None or self.silence_s > self._stale_after
-
-    # -- being told --------------------------------------------------------------------------
-
-    async def wait_revision(self, revision: int, *, timeout: float | None = None) -> None:
-        """Wait until what `set` wrote, for instance, has been taken in.  Raises `TimedOut`."""
-        await self._open.wait_revision(revision, timeout)
+    # -- changes -----------------------------------------------------------------------------
 
     def changes(self) -> AsyncGenerator[ConfigChange[S], None]:
-        """Every change from this call on, also for the worse; it ends when the block is left.
+        """Every change from this call on, valid or not; it ends when the block is left.
 
-        Whoever is slow gets the newest: `previous` is what this iterator told last.
+        A slow reader gets the newest: `previous` is what this iterator returned last.
         """
-        batches = self._open.feed()
-        return self._changes(batches, self._good, self._news)
+        batches = self._open.subscribe()
+        return self._changes(batches, self._valid, self._versions)
 
     def on_change(self, callback: Callable[[ConfigChange[S]], object]) -> Callable[[], None]:
-        """Call `callback` with each change from now on; what is returned ends that, as does the block.
+        """Call `callback` with each change from now on.
 
-        One call comes after the other: in a task of its own, where it may be a coroutine function as
-        well; with `quoracy.sync`, in a thread for listeners.  It may use the connection.
-        What it raises is logged.
+        It ends with the block, or when the function that is returned is called.  Calls do not overlap;
+        in coroutines they are made in a task, and it may be a coroutine function; with `quoracy.sync`,
+        in a thread for listeners.  It may use the connection.  What it raises is logged.
         """
         changes = self.changes()
 
@@ -195,10 +166,10 @@ class Config(Generic[S]):
                     answer = callback(change)
                     if inspect.isawaitable(answer):
                         await answer
-                except Exception:  # noqa: BLE001 (whatever the program's own callback may raise)
+                except Exception:  # noqa: BLE001 (the callback is the program's own)
                     _log.exception("a callback of %s failed", self._what)
 
-        task = self._ground.spawn(call(), name="quoracy-config-callback")
+        task = self._context.spawn(call(), name="quoracy-config-callback")
         self._callbacks.add(task)
         task.add_done_callback(self._callbacks.discard)
 
@@ -212,17 +183,17 @@ class Config(Generic[S]):
     async def set(self, **fields: object) -> int:
         """Set fields, all or none: `config.set(workers=8, greeting="hi")`.
 
-        Returns the revision of the write, for `wait_revision`; or, if everything was so already, the
-        one at which that was seen.  Raises `InvalidRequest` if what would result is not valid, and then
-        nothing is written.  Others who write meanwhile make it begin again; `update` takes a `timeout`.
+        Returns the revision of the write, for `wait_revision`; if nothing changes, the revision at
+        which that was seen.  Raises `InvalidRequest` if the result would not be valid, and then nothing
+        is written.  It begins again when another client writes meanwhile; `update` takes a `timeout`.
         """
         puts = self._section.encode(fields)
         return await self._write(lambda _: puts, None)
 
     async def update(self, change: Callable[[S], S], *, timeout: float | None = None) -> int:
-        """Set what `change` makes of the settings as they are; called again if others were faster.
+        """Set what `change` makes of the settings as they are; it is called again after a conflict.
 
-        What is stored must be valid to begin with (`ValueUnreadable`); otherwise as `set`.
+        Raises `ValueUnreadable` if what is stored is not valid; otherwise as `set`.
         """
 
         def writes(stored: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
@@ -233,7 +204,7 @@ class Config(Generic[S]):
         return await self._write(writes, timeout)
 
     async def reset(self, field: str, *, timeout: float | None = None) -> int:
-        """Remove what is stored for a field: its default counts again."""
+        """Delete what is stored for a field, which then has its default."""
         key = self._section.key(field)
         return await self._write(lambda _: {key: None}, timeout)
 
@@ -242,27 +213,25 @@ class Config(Generic[S]):
         wanted: Callable[[Mapping[bytes, bytes]], Mapping[bytes, bytes | None]],
         timeout: float | None,
     ) -> int:
-        """Compare and swap the whole section until nobody comes in between."""
-        ground = self._ground
-        race = Race(ground, f"writing {self._what}", timeout)
-        with ground.waiting(f"reading {self._what}", timeout):
-            found = await ground.store.range(KeyRange.prefix(self._root), limit=_KEYS_MAX)
+        """Compare and swap the whole section until there is no conflict."""
+        context = self._context
+        swap = CompareAndSwap(context, f"writing {self._what}", timeout)
+        with context.wait_scope(f"reading {self._what}", timeout):
+            found = await context.store.range(KeyRange.prefix(self._root), limit=_KEYS_MAX)
         while True:
             stored = {kv.key: kv.value for kv in found.kvs}
             writes = {key: new for key, new in wanted(stored).items() if new != stored.get(key)}
             if not writes:
                 return found.revision
             self._section.check(stored, writes)
-            result = await ground.write(self._swap(found.kvs, writes))
+            result = await context.write(self._swap(found.kvs, writes))
             if result.succeeded:
                 return result.revision
-            (newer,) = result.results
-            assert isinstance(newer, RangeResult)
-            found = newer
-            await race.lost()
+            found = range_at(result, 0)
+            await swap.backoff()
 
     def _swap(self, stored: Sequence[KeyValue], writes: Mapping[bytes, bytes | None]) -> Txn:
-        # Every field is compared: what is valid depends on those that are not written as well.
+        # Every field is compared: whether the whole is valid depends on the others too.
         revisions = {kv.key: kv.mod_revision for kv in stored}
         then: list[Op] = [
             Delete(key) if value is None else Put(key, value) for key, value in writes.items()
@@ -274,56 +243,43 @@ class Config(Generic[S]):
     # -- inside ------------------------------------------------------------------------------
 
     @property
-    def _open(self) -> MirrorKeeper[_Kept]:
-        self._ground.check()
-        if self._keeper is None:
-            raise InvalidRequest(f"{self._what} is not open. Use it inside `async with`.")
-        return self._keeper
-
-    @property
-    def _good(self) -> S:
-        # There is one as soon as the block is entered, and None is no type for settings.
+    def _valid(self) -> S:
+        # It is set as soon as the block is entered, and None is no type of settings.
         return self._value  # type: ignore[return-value]
 
-    def _begin_anew(self) -> None:
-        self._value, self._error, self._mirror = None, None, self._new_mirror()
+    def _entry(self, kv: KeyValue) -> _Entry:
+        return _Entry(kv)
 
-    def _new_mirror(self) -> Mirror[_Kept]:
-        return Mirror(
-            self._ground,
-            KeyRange.prefix(self._root),
-            _Kept,
-            bounds=Bounds(self._what, entries_max=_KEYS_MAX),
-            quiet_s=self._stale_after,
-        )
+    def _reset(self) -> None:
+        self._value = self._error = None
 
-    def _on_batch(self, batch: MirrorBatch[_Kept]) -> None:
-        """Take in what the mirror holds now."""
+    def _on_batch(self, mirror: Mirror[_Entry], batch: MirrorBatch[_Entry]) -> None:
+        """Decode what the mirror holds now."""
         if not batch.changes and self._value is not None:
             if self._error is None:
                 self._revision = batch.revision
             return
         self._judged = batch.revision
-        stored = {key: kept.kv.value for key, kept in self._mirror.entries.items()}
+        stored = {key: entry.kv.value for key, entry in mirror.entries.items()}
         try:
             value = self._section.decode(stored)
         except ValueUnreadable as error:
             _log.warning("%s keeps its last good value: %s", self._what, error)
             self._error = error
-            self._news += 1
+            self._versions += 1
             return
         if value != self._value or self._error is not None:
-            self._news += 1
+            self._versions += 1
         self._value, self._error, self._revision = value, None, batch.revision
 
     async def _changes(
-        self, batches: AsyncGenerator[MirrorBatch[_Kept], None], previous: S, seen: int
+        self, batches: AsyncGenerator[MirrorBatch[_Entry], None], previous: S, seen: int
     ) -> AsyncGenerator[ConfigChange[S], None]:
         async with aclosing(batches):
             async for _ in batches:
-                if self._news == seen:
-                    continue  # a key that is no field, or what was told together with a batch before
-                seen, value = self._news, self._good
+                if self._versions == seen:
+                    continue  # a key that is no field, or reported together with an earlier batch
+                seen, value = self._versions, self._valid
                 changed = self._section.changed(previous, value)
                 yield ConfigChange(value, previous, changed, self._judged, self._error)
                 previous = value

@@ -1,29 +1,29 @@
-"""Group: who is there, what they say of themselves, and every coming and going.
+"""Group: the members that are present, with their metadata, and every change of them.
 
     async with quoracy.connect("memory:", identity="worker-7") as q:
         workers = q.group("workers")
         async with workers.join({"zone": "a"}):
             print(await workers.members())
-            async for change in workers.watch():           # for ever, unless you leave
+            async for change in workers.watch():           # without end, unless you break
                 print(change.revision, change.joined, change.left, change.updated)
                 break
 
 What it promises
-    * A member is seen by everybody until it leaves, or until its session ends: nobody has to clean up.
-    * `watch` begins with everyone who is there, then tells every change: no gap, nothing twice, what
-      happened in one revision as one change.
-    * A member whose session is lost is told.  With `rejoin=True` it joins again with the next session:
-      others see that it left and joined, and its own `events()` tell it as well.
+    * A member is visible to all clients until it leaves, or until its session ends: no cleanup is
+      needed.
+    * `watch` begins with all members, then reports every change: no gap, no repetition, the changes of
+      one revision as one.
+    * A member whose session is lost is notified.  With `rejoin=True` it joins again with the next
+      session: others see that it left and joined, and its own `events()` report it as well.
 
 It does not promise that a member is alive: it was, a time to live ago.  A group is no lock: the body of
-the block goes on when the membership is lost, unless `cancel_on_loss=True`.
+the block continues when the membership is lost, unless `cancel_on_loss=True`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -34,10 +34,11 @@ from weakref import WeakSet
 import msgspec
 
 from quoracy.client.codec import codec_of
-from quoracy.client.context import Ground, Patience
+from quoracy.client.context import RETRY_S, Context, Deadline
 from quoracy.client.held import Held, Holding
 from quoracy.client.mirror import ENTRIES_MAX, Bounds, Mirror, MirrorBatch
-from quoracy.client.queue_entry import ASK_AGAIN_S, Attempt, in_a_session
+from quoracy.client.mirror_updater import Subscription
+from quoracy.client.queue_entry import Attempt, in_a_session
 from quoracy.client.session import Session
 from quoracy.errors import (
     Forked,
@@ -59,19 +60,19 @@ _log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
-# Losing a session takes seconds at least; nobody is behind by this many.
+# Losing a session takes seconds at least, so no reader is behind by this many.
 _EVENTS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Member(Generic[M]):
-    """Somebody in a group.
+    """A member of a group.
 
-    identity: what it calls itself: `identity` of its connection, unless it chose another.
+    identity: the `identity` of its connection, unless it joined with another.
     since: the revision at which it joined; no two have the same.
-    revision: that of what it last said of itself.
+    revision: that of its metadata.
     lease: its session.
-    error: why its metadata cannot be read; None: they can.
+    error: the reason why its metadata cannot be read; None: it can be read.
     """
 
     identity: str
@@ -84,18 +85,18 @@ class Member(Generic[M]):
 
     @property
     def metadata(self) -> M:
-        """What it says of itself.  Raises `ValueUnreadable` if that is not of the type of the group."""
+        """Its metadata.  Raises `ValueUnreadable` if that is not of the type of the group."""
         if self.error is not None:
             raise self.error
-        # None is a value like any other, of a type that has it.
+        # None may be a value of the type.
         return self.decoded  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChange(Generic[M]):
-    """What changed in a group in one revision, and who is there now.  Everyone in order of joining.
+    """The changes of a group in one revision, and its members then.  All in order of joining.
 
-    updated: members that say something else of themselves now.
+    updated: members whose metadata changed.
     """
 
     revision: int
@@ -112,10 +113,10 @@ class MembershipEventKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MembershipEvent:
-    """What happened to a membership of ours.
+    """The loss or the renewal of a membership of this client.
 
     token: the revision at which the membership that was lost, or is new, began.
-    error: why it was lost.
+    error: the reason of the loss.
     """
 
     kind: MembershipEventKind
@@ -124,17 +125,17 @@ class MembershipEvent:
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """What the key of a member holds."""
+    """The value of a member's key."""
 
     identity: str
     metadata: msgspec.Raw
 
 
 class Membership(Held, Generic[M]):
-    """A membership of ours.  `token` is the revision at which it began.
+    """A membership of this client.  `token` is the revision at which it began.
 
-    With `rejoin=True` it may begin again: `lost` is set while we are no member, and cleared when we are
-    one again, with a larger token.
+    With `rejoin=True` it may begin again: `lost` is set while this client is no member, and cleared
+    when it is one again, with a larger token.
     """
 
     loss_type = LeaseLost
@@ -153,21 +154,21 @@ class Membership(Held, Generic[M]):
         self.identity = identity
         self._group, self._metadata, self._rejoin = group, metadata, rejoin
         self._joining: asyncio.Task[None] | None = None
-        self._listening: WeakSet[_Events] = WeakSet()
-        self._is_over = False  # nothing will happen to it any more
+        self._subscriptions: WeakSet[Subscription[MembershipEvent]] = WeakSet()
+        self._is_over = False  # no further event will come
         super().__init__(
-            group._ground, session, name=group.name, key=key, token=token, what=group._membership
+            group._context, session, name=group.name, key=key, token=token, what=group._membership
         )
 
     @property
     def metadata(self) -> M:
-        """What others see of us."""
+        """The metadata that other clients see."""
         return self._metadata
 
     async def update(self, metadata: M) -> None:
-        """Say something else of ourselves.  Raises `LeaseLost` if we are no member any more.
+        """Change the metadata.  Raises `LeaseLost` if this client is no member any more.
 
-        Also after `Indeterminate` it is what is said after joining again.
+        After `Indeterminate` too, it joins again with the new metadata.
         """
         value = self._group._encode(self.identity, metadata)
         self.check()
@@ -175,73 +176,74 @@ class Membership(Held, Generic[M]):
         await self.txn(Put(self.key, value, self._session.id))
 
     def events(self) -> AsyncGenerator[MembershipEvent, None]:
-        """Every loss and every rejoining from this call on; it ends when we are out for good.
+        """Every loss and every rejoining from this call on; it ends when the membership ends for good.
 
-        The last thousand are kept for whoever does not read them.
+        For a slow reader the last thousand are kept.
         """
-        events = _Events()
-        self._listening.add(events)
+        subscription: Subscription[MembershipEvent] = Subscription(_EVENTS_MAX)
+        self._subscriptions.add(subscription)
         if self._is_over:
-            events.end()
-        return events.iterate()
+            subscription.end()
+        return subscription.items()
 
     async def release(self) -> None:
-        """Leave the group.  Once is enough; a second time does nothing."""
+        """Leave the group.  A second call does nothing."""
         await super().release()
 
-    async def _give_back(self, *, quietly: bool) -> None:
+    async def _release(self, *, quietly: bool) -> None:
         if self._joining is not None:
             self._joining.cancel()
         try:
-            await super()._give_back(quietly=quietly)
+            await super()._release(quietly=quietly)
         finally:
             self._over()
 
     # -- losing it, and beginning again ------------------------------------------------------
 
-    def _lose(self, reason: str) -> None:
-        if self.error is not None or self._released:
-            return
-        again = "it joins again, unless somebody put it out." if self._rejoin else "join again."
+    def _set_lost(self, reason: str) -> LeaseLost:
+        rejoins = self._rejoin and not self._released
+        again = "it joins again, unless somebody put it out." if rejoins else "join again."
         self.error = LeaseLost(
             f"{self._what} as {self.identity}, since revision {self.token}, is lost: {reason}. Others "
             f"see that it left; {again}"
         )
         _log.warning("%s", self.error)
         self.lost.set()
-        self._stand_down()
-        self._tell(MembershipEvent(MembershipEventKind.LOST, self.token, self.error))
-        losing, self._losing = self._losing, []
-        for listener in losing:
-            listener(self.error)
+        return self.error
+
+    def _lose(self, reason: str) -> None:
+        if self.error is not None or self._released:
+            return
+        super()._lose(reason)
+        self._publish(MembershipEvent(MembershipEventKind.LOST, self.token, self.error))
         if not self._rejoin or not self._is_connected:
             self._over()
         elif self._joining is None or self._joining.done():
-            self._joining = self._ground.spawn(self._join_again(), name="quoracy-rejoin")
+            self._joining = self._context.spawn(self._join_again(), name="quoracy-rejoin")
 
     @property
     def _is_connected(self) -> bool:
         try:
-            self._ground.check()
+            self._context.check()
         except (StoreClosed, Forked):
-            return False  # the session was not lost, but ended with its connection
+            return False  # the session ended with its connection
         return True
 
     async def _join_again(self) -> None:
         while not self._released and self.error is not None:
-            patience = Patience(self._ground.clock, None)
+            deadline = self._context.deadline(None)
             try:
                 if not await self._is_session_over():
                     _log.warning("%s: somebody put %s out", self._what, self.identity)
                     self._over()
                     return
-                session, key, token = await self._group._enter(self.identity, self._metadata, patience)
+                session, key, token = await self._group._enter(self.identity, self._metadata, deadline)
             except StoreClosed:
                 self._over()
                 return
             except (Unavailable, Indeterminate, NoSpace) as error:
                 _log.info("%s is not joined again yet: %s", self._what, error)
-                await self._ground.clock.sleep(ASK_AGAIN_S)
+                await self._context.clock.sleep(RETRY_S)
             except QuoracyError:
                 self._over()
                 raise
@@ -249,46 +251,46 @@ class Membership(Held, Generic[M]):
                 self._begin_anew(session, key, token)
 
     async def _is_session_over(self) -> bool:
-        """Whether the key went with the session.  If the session lives, somebody deleted the key."""
+        """Whether the key was deleted with its session, and not by others while the session lives."""
         session = self._session
         if not session.is_lost:
             try:
-                await self._ground.store.time_to_live(session.id)
+                await self._context.store.time_to_live(session.id)
             except LeaseNotFound:
-                session.found_gone()
+                session.lease_not_found()
         return session.lost.done()
 
     def _begin_anew(self, session: Session, key: bytes, token: int) -> None:
         self._session, self.key, self.token = session, key, token
         self.error = None
         self.lost.clear()
-        self._watching = None
-        self._watch_soon = self._ground.held_long.add(self._watch)
+        self._watch_task = None
+        self._watch_timer = self._context.hold_timers.add(self._watch)
         _log.warning("%s as %s begins again, at revision %d", self._what, self.identity, token)
-        self._tell(MembershipEvent(MembershipEventKind.REJOINED, token))
-        session.tell_loss(self, self._session_lost)
+        self._publish(MembershipEvent(MembershipEventKind.REJOINED, token))
+        session.add_loss_listener(self, self._session_lost)
 
     def _over(self) -> None:
         self._is_over = True
-        for events in list(self._listening):
-            events.end()
+        for subscription in list(self._subscriptions):
+            subscription.end()
 
-    def _tell(self, event: MembershipEvent) -> None:
-        for events in list(self._listening):
-            events.put(event)
+    def _publish(self, event: MembershipEvent) -> None:
+        for subscription in list(self._subscriptions):
+            subscription.put(event)
 
 
 class Group(Generic[M]):
     """A group by name; one object may be shared, each membership is its own handle.
 
-    type: of what members say of themselves.  A member with metadata of another type is a member all the
-        same: see `Member.error`.
+    type: of the metadata.  A member with metadata of another type is a member all the same: see
+        `Member.error`.
     """
 
-    def __init__(self, ground: Ground, name: str, type: type[M]) -> None:
+    def __init__(self, context: Context, name: str, type: type[M]) -> None:
         self.name = name
-        self._ground = ground
-        self._root = ground.key(name) + b"/"
+        self._context = context
+        self._root = context.key(name) + b"/"
         self._membership = f"the membership in {name}"
         codec_of(type)  # raises for a type that cannot be stored
         self._decoder = msgspec.json.Decoder(type)
@@ -305,9 +307,9 @@ class Group(Generic[M]):
     ) -> Holding[Membership[M]]:
         """A block as a member: `group.join({"zone": "a"})`.
 
-        identity: who we are in the group; by default the connection's identity.
-        rejoin: join again with the next session when ours is lost; `membership.events()` tells.  A
-            member that somebody else removed (its key was deleted) stays out.
+        identity: the identity in the group; by default that of the connection.
+        rejoin: join again with the next session when this one is lost; `membership.events()` reports
+            it.  A member that was removed by others (its key was deleted) stays out.
         cancel_on_loss: cancel the body when the membership is lost, and raise `LeaseLost`; in
             coroutines only.  By default only `membership.lost` is set; a block that ends while it is
             lost raises `LeaseLost` then.
@@ -317,10 +319,10 @@ class Group(Generic[M]):
                 "rejoin=True lets the body go on and cancel_on_loss=True ends it. Choose one of them."
             )
 
-        async def enter() -> Membership[M]:
-            return await self.enroll(metadata, identity=identity, rejoin=rejoin, timeout=timeout)
-
-        return Holding(enter, cancel_on_loss=cancel_on_loss)
+        return Holding(
+            lambda: self.enroll(metadata, identity=identity, rejoin=rejoin, timeout=timeout),
+            cancel_on_loss=cancel_on_loss,
+        )
 
     async def enroll(
         self,
@@ -331,28 +333,27 @@ class Group(Generic[M]):
         timeout: float | None = None,
     ) -> Membership[M]:
         """Join without a block; `membership.release()` leaves.  See `join`."""
-        ground = self._ground
-        ground.check()
-        said = ground.identity if identity is None else identity
-        patience = Patience(ground.clock, timeout)
-        session, key, token = await self._enter(said, metadata, patience)
+        context = self._context
+        context.check()
+        said = context.identity if identity is None else identity
+        deadline = context.deadline(timeout)
+        session, key, token = await self._enter(said, metadata, deadline)
         return Membership(self, session, key, token, metadata=metadata, identity=said, rejoin=rejoin)
 
     async def members(self) -> tuple[Member[M], ...]:
-        """Who is there now, in order of joining."""
-        self._ground.check()
+        """The members, in order of joining."""
+        self._context.check()
         mirror = self._mirror()
         await mirror.load()
         return _in_order(mirror)
 
     async def watch(self) -> AsyncGenerator[GroupChange[M], None]:
-        """Who is there, then every change, for ever: the first change has everyone as joined.
+        """The members, then every change, without end; in the first change all members have joined.
 
-        If history was compacted while the store could not be asked, what changed meanwhile is told as
-        one change.  Close it when you leave the loop early, as `contextlib.aclosing` and
-        `closing` do.
+        If history was compacted while the store did not answer, the changes of that time are reported
+        as one.  Close it when you leave the loop early, as `contextlib.aclosing` and `closing` do.
         """
-        self._ground.check()
+        self._context.check()
         mirror = self._mirror()
         yield _group_change(mirror, await mirror.load())
         async with aclosing(mirror.follow()) as batches:
@@ -364,21 +365,21 @@ class Group(Generic[M]):
 
     def _mirror(self) -> Mirror[Member[M]]:
         bounds = Bounds(f"the group {self.name}", entries_max=ENTRIES_MAX)
-        return Mirror(self._ground, KeyRange.prefix(self._root), self._member, bounds=bounds)
+        return Mirror(self._context, KeyRange.prefix(self._root), self._member, bounds=bounds)
 
     async def _enter(
-        self, identity: str, metadata: M, patience: Patience
+        self, identity: str, metadata: M, deadline: Deadline
     ) -> tuple[Session, bytes, int]:
-        """Put our key: the session it is attached to, the key, the revision."""
-        ground, value = self._ground, self._encode(identity, metadata)
+        """Put the member's key: the session it is attached to, the key, the revision."""
+        context, value = self._context, self._encode(identity, metadata)
 
         async def once(session: Session) -> tuple[Session, bytes, TxnResult]:
-            with Attempt(ground, session, self._root) as attempt:
+            with Attempt(context, session, self._root) as attempt:
                 (key,) = attempt.keys
                 txn = Txn((Compare.missing(key),), (Put(key, value, session.id),))
                 return session, key, await attempt.send(txn)
 
-        session, key, result = await in_a_session(ground, patience, once, what=self._membership)
+        session, key, result = await in_a_session(context, deadline, once, what=self._membership)
         return session, key, result.revision
 
     def _encode(self, identity: str, metadata: M) -> bytes:
@@ -405,32 +406,6 @@ class Group(Generic[M]):
 
     def __repr__(self) -> str:
         return f"<Group {self.name}>"
-
-
-class _Events:
-    """What one listener has not read yet of what happened to a membership."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[MembershipEvent] = deque(maxlen=_EVENTS_MAX)
-        self._ended = False
-        self._news = asyncio.Event()
-
-    def put(self, event: MembershipEvent) -> None:
-        self._waiting.append(event)
-        self._news.set()
-
-    def end(self) -> None:
-        self._ended = True
-        self._news.set()
-
-    async def iterate(self) -> AsyncGenerator[MembershipEvent, None]:
-        while True:
-            while self._waiting:
-                yield self._waiting.popleft()
-            if self._ended:
-                return
-            self._news.clear()
-            await self._news.wait()
 
 
 def _in_order(mirror: Mirror[Member[M]]) -> tuple[Member[M], ...]:

@@ -1,4 +1,4 @@
-"""Semaphore: so much of something at a time, shared by everyone; in order of arrival.
+"""Semaphore: a limited amount at a time, shared by all clients; in order of arrival.
 
     async with quoracy.connect("memory:") as q:
         slots = q.semaphore("render-slots", 3)
@@ -8,53 +8,38 @@
             await render(large, fence=share.token)
 
 What it promises
-    * What is held together is never more than the size; only a `resize` to less than what is held at
-      that moment leaves more, and then nothing is granted until it fits again.  Nobody is evicted.
-    * Nobody is starved: shares are granted in order of arrival.  While a heavy one waits, a light one
-      that came later waits too, although there would be room for it.
+    * The shares that are held never exceed the size.  Only a `resize` to less than what is held leaves
+      more, and then nothing is granted until it fits again; no holder is evicted.
+    * There is no starvation: shares are granted in order of arrival.  While a heavy one waits, a light
+      one that came later waits too, although there would be room for it.
     * Tokens grow strictly in the order in which shares are granted.
     * A session that is lost gives its shares back, and its holders know it before.
-    * No herd: one waits for room, each of the others only for the one before it.
+    * No herd effect: one waits for room, each of the others only for the one before it.
 
 How it lies in the store
     name/holders/<session>-<n>    a share that is held; its create_revision is the token
     name/size                     the size, as a number
-    name/waiting/<session>-<n>    who waits, oldest first
+    name/waiting/<session>-<n>    a waiter, oldest first
 
-    Only the oldest of `waiting` may become a holder, in a transaction that compares everything its
-    decision was based on: that it is still the oldest, the size, and that no holder is newer than what
-    it has seen.  (One that left since does no harm.)
+    Only the oldest of `waiting` may become a holder, in a transaction that compares everything the
+    decision depends on: that it is still the oldest, the size, and that no holder is newer than what
+    it has seen.  (A holder that left since does no harm.)
 """
 
 from __future__ import annotations
 
-import logging
-import random
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from quoracy.client.codec import codec_of
-from quoracy.client.context import Ground, Patience
+from quoracy.client.compare_and_swap import CompareAndSwap, range_at
+from quoracy.client.context import Context
 from quoracy.client.held import Enterable, Held, Holding
-from quoracy.client.queue_entry import (
-    ASK_AGAIN_S,
-    PAGE,
-    Attempt,
-    in_a_session,
-    newest,
-    read_all,
-    read_rest,
-)
+from quoracy.client.queue_entry import PAGE, Attempt, acquire, in_a_session, newest, read_all, read_rest
 from quoracy.client.session import Session
-from quoracy.errors import (
-    Compacted,
-    Indeterminate,
-    InvalidRequest,
-    StoreClosed,
-    TimedOut,
-    Unavailable,
-)
+from quoracy.errors import Compacted, InvalidRequest
 from quoracy.store.model import (
     Compare,
     Delete,
@@ -63,7 +48,6 @@ from quoracy.store.model import (
     Op,
     Put,
     Range,
-    RangeResult,
     SortTarget,
     Txn,
     WatchBatch,
@@ -71,18 +55,12 @@ from quoracy.store.model import (
 
 __all__ = ["Semaphore", "SemaphoreContender", "Share"]
 
-_log = logging.getLogger(__name__)
-
-# How often a share that is free is snatched away before it is tried for with pauses in between.
-_LOSSES_BEFORE_PAUSE = 3
-_PAUSE_S = 0.02
-
 
 @dataclass(frozen=True, slots=True)
 class SemaphoreContender:
-    """Somebody who holds a share or waits for one.
+    """A client that holds a share or waits for one.
 
-    identity: what it calls itself.
+    identity: the identity of its connection.
     token: its fencing token; None while it waits.
     """
 
@@ -98,71 +76,57 @@ class SemaphoreContender:
 
 
 class Share(Held):
-    """So much of a semaphore, held."""
+    """A share of a semaphore that is held.  `weight` is its size."""
 
     def __init__(
-        self, ground: Ground, session: Session, *, name: str, key: bytes, token: int, weight: int
+        self, context: Context, session: Session, *, name: str, key: bytes, token: int, weight: int
     ) -> None:
-        super().__init__(ground, session, name=name, key=key, token=token, what=_what(weight, name))
+        super().__init__(context, session, name=name, key=key, token=token, what=_what(weight, name))
         self.weight = weight
 
 
 class Semaphore(Enterable[Share]):
-    """A semaphore by name; one object may be shared, each acquisition has its own
-    `Share`.
+    """A semaphore by name; one object may be shared, each acquisition has its own `Share`.
 
-    size: how much may be held at a time.  It is kept in the store: whoever names one first sets it, and
-        whoever names another later gets an `InvalidRequest` when it is first used.  None: whatever
-        it is.
+    size: how much may be held at a time.  It is kept in the store: the first client that names one sets
+        it, and a client that names another later gets an `InvalidRequest` at the first use.  None: the
+        size in the store.
     cancel_on_loss: when the share is lost inside the block, cancel the body and raise `LockLost`; in
         coroutines only.  False: only `share.lost` is set, and the block raises at its end.
     """
 
     def __init__(
-        self, ground: Ground, name: str, size: int | None = None, *, cancel_on_loss: bool = True
+        self, context: Context, name: str, size: int | None = None, *, cancel_on_loss: bool = True
     ) -> None:
         super().__init__()
         if size is not None:
             _check_positive("the size of the", name, size)
         self.name = name
-        self._ground, self._size, self._cancel_on_loss = ground, size, cancel_on_loss
+        self._context, self._size, self._cancel_on_loss = context, size, cancel_on_loss
         self._agreed = size is None
-        self._keys = _Keys(ground.key(name))
+        self._keys = _Keys(context.key(name))
 
     # -- acquiring ---------------------------------------------------------------------------
 
     async def acquire(self, weight: int = 1, *, timeout: float | None = None) -> Share:
-        """Wait for a share.  Whoever acquires it so releases it; the block `slots.hold()` does both.
+        """Wait for a share.  The caller releases it; the block `slots.hold()` does both.
 
         Raises `TimedOut`; `InvalidRequest` for more than the size, also if the size shrinks to that
-        while it waits; `Unavailable` or `Indeterminate` if the store could not be asked, and then
-        nothing is held.
+        while it waits; `Unavailable` or `Indeterminate` if the store did not answer, and then nothing
+        is held.
         """
-        patience, what = Patience(self._ground.clock, timeout), _what(weight, self.name)
-        if patience.timeout == 0:
-            share = await self.try_acquire(weight)
-            if share is None:
-                raise TimedOut(what, timeout_s=0)
-            return share
         _check_positive("the weight for the", self.name, weight)
-
-        async def once(session: Session) -> Share:
-            return await self._acquire(session, weight)
-
-        return await in_a_session(self._ground, patience, once, what=what)
+        once, try_once = partial(self._acquire, weight), partial(self._try, weight)
+        return await acquire(self._context, timeout, once, try_once, what=_what(weight, self.name))
 
     async def try_acquire(self, weight: int = 1) -> Share | None:
-        """Take a share if there is room and nobody waits; None otherwise, at once.
+        """Take a share if there is room and no client waits; None otherwise, at once.
 
         Raises `TimedOut` if there is no session at the moment.
         """
         _check_positive("the weight for the", self.name, weight)
-
-        async def once(session: Session) -> Share | None:
-            return await self._try(session, weight)
-
-        patience = Patience(self._ground.clock, 0)
-        return await in_a_session(self._ground, patience, once, what=_what(weight, self.name))
+        now, what = self._context.deadline(0), _what(weight, self.name)
+        return await in_a_session(self._context, now, partial(self._try, weight), what=what)
 
     def hold(self, weight: int = 1, *, timeout: float | None = None) -> Holding[Share]:
         """A block in which a share is held: `slots.hold(weight=2, timeout=5)`."""
@@ -173,46 +137,47 @@ class Semaphore(Enterable[Share]):
     def _holding(self) -> Holding[Share]:
         return self.hold()
 
-    # -- the size, and who has how much of it ------------------------------------------------
+    # -- size, holders and waiters -----------------------------------------------------------
 
     async def size(self) -> int:
-        """How much may be held at a time, now.  Raises `InvalidRequest` if nobody has said so."""
+        """How much may be held at a time, now.  Raises `InvalidRequest` if no client has set it."""
         return (await self._look()).size
 
     async def resize(self, size: int) -> None:
-        """Change how much may be held at a time, for everyone.
+        """Change how much may be held at a time, for all clients.
 
-        More: those who wait are served at once.  Less than what is held: nobody is evicted, and nothing
-        is granted until it fits.  A waiter whose weight is more than the new size gets an
+        A larger size is granted to waiters at once.  With less than what is held no holder is evicted,
+        and nothing is granted until it fits.  A waiter whose weight is more than the new size gets an
         `InvalidRequest` when its turn comes.
         """
         _check_positive("the size of the", self.name, size)
         put = Put(self._keys.size, _sizes.encode(size))
-        await self._ground.write(Txn((), (put,)))
+        await self._context.write(Txn((), (put,)))
         self._agreed = True
 
     async def holders(self) -> tuple[SemaphoreContender, ...]:
-        """Who holds a share, in the order in which they were granted."""
+        """The holders of shares, in the order in which they were granted."""
         return tuple(each for each in await self.contenders() if each.is_holding)
 
     async def contenders(self) -> tuple[SemaphoreContender, ...]:
-        """Who holds a share, then who waits for one, in order."""
-        self._ground.check()
-        _, found = await read_all(self._ground, self._keys.holders, self._keys.waiting)
+        """The holders of shares, then the waiters, in order."""
+        self._context.check()
+        _, found = await read_all(self._context, self._keys.holders, self._keys.waiting)
         ordered = [sorted(kvs, key=lambda kv: kv.create_revision) for kvs in found]
         return tuple(_contender(kv, at == 0) for at, kvs in enumerate(ordered) for kv in kvs)
 
     # -- one attempt -------------------------------------------------------------------------
 
-    async def _acquire(self, session: Session, weight: int) -> Share:
-        """Take a share if there is room and nobody waits; otherwise, or if that was a moment too
-        late, join the queue in the same step.
+    async def _acquire(self, weight: int, session: Session) -> Share:
+        """Take a share if there is room and no client waits; otherwise join the queue.
+
+        Both are one transaction, so that it joins if it came too late.
         """
         keys = self._keys
         view = await self._look(weight)
-        with Attempt(self._ground, session, keys.waiting.start, keys.holders.start) as attempt:
+        with Attempt(self._context, session, keys.waiting.start, keys.holders.start) as attempt:
             waiting, holder = attempt.keys
-            entry = _entries.encode(_Entry(self._ground.identity, weight))
+            entry = _entries.encode(_Entry(self._context.identity, weight))
             joining: tuple[Op, ...] = (Put(waiting, entry, session.id), newest(keys.waiting, limit=2))
             if view.first_waiting is None and view.room >= weight:
                 taking = (Put(holder, entry, session.id),)
@@ -221,62 +186,55 @@ class Semaphore(Enterable[Share]):
                     return self._share(session, attempt, result.revision, weight)
             else:
                 result = await attempt.send(Txn((), joining))
-            found = result.results[-1]
-            assert isinstance(found, RangeResult)
-            joined, last = result.revision, found.kvs[1] if len(found.kvs) > 1 else None
+            found, joined = range_at(result, -1).kvs, result.revision
+            last = found[1] if len(found) > 1 else None
             await attempt.wait_turn(keys.waiting, token=joined, last=last, revision=joined)
-            token = await self._wait_room(session, attempt, entry, weight, joined)
+            token: int | None = None
+            while token is None:
+                # If the answer to a grant was lost the next look shows it; it cannot be granted twice.
+                token = await self._context.retry(
+                    lambda: self._grant(session, attempt, entry, weight, joined), self.name
+                )
             return self._share(session, attempt, token, weight)
 
-    async def _try(self, session: Session, weight: int) -> Share | None:
-        keys, losses = self._keys, 0
+    async def _try(self, weight: int, session: Session) -> Share | None:
+        keys = self._keys
+        swap = CompareAndSwap(self._context, _what(weight, self.name), None)
         while True:
             view = await self._look(weight)
             if view.first_waiting is not None or view.room < weight:
                 return None
-            with Attempt(self._ground, session, keys.holders.start) as attempt:
-                entry = _entries.encode(_Entry(self._ground.identity, weight))
+            with Attempt(self._context, session, keys.holders.start) as attempt:
+                entry = _entries.encode(_Entry(self._context.identity, weight))
                 put = Put(attempt.keys[0], entry, session.id)
                 result = await attempt.send(Txn((*view.unchanged(keys), keys.nobody), (put,)))
                 if result.succeeded:
                     return self._share(session, attempt, result.revision, weight)
-            # Somebody else was quicker; there may be room for us all the same.
-            losses += 1
-            if losses > _LOSSES_BEFORE_PAUSE:
-                await self._ground.clock.sleep(random.uniform(0, _PAUSE_S))
+            await swap.backoff()  # there may be room for another share all the same
 
-    async def _wait_room(
+    async def _grant(
         self, session: Session, attempt: Attempt, entry: bytes, weight: int, joined: int
-    ) -> int:
-        """Wait, as the first of those who wait, until there is room, and take it: the token."""
+    ) -> int | None:
+        """As the first waiter, wait until there is room, and take it: the token; None: try again."""
         waiting, holder = attempt.keys
-        while True:
-            try:
-                view = await self._look(weight)
-                if holder in view.holders:
-                    return view.holders[holder][1]  # an answer was lost, but not what it said
-                if view.first_waiting != waiting:
-                    raise attempt.gone()
-                if not await self._until_room(view, weight):
-                    continue
-                granting = (Delete(waiting), Put(holder, entry, session.id))
-                still = Compare.create_revision(waiting, "=", joined)
-                result = await attempt.send(Txn((*view.unchanged(self._keys), still), granting))
-                if result.succeeded:
-                    return result.revision
-            except StoreClosed:
-                raise
-            except (Unavailable, Indeterminate) as error:
-                # Whether it was granted the next look tells; it cannot be granted twice.
-                _log.info("waiting for %s goes on: %s", self.name, error)
-                await self._ground.clock.sleep(ASK_AGAIN_S)
+        view = await self._look(weight)
+        if holder in view.holders:
+            return view.holders[holder][1]
+        if view.first_waiting != waiting:
+            raise attempt.gone()
+        if not await self._until_room(view, weight):
+            return None
+        granting = (Delete(waiting), Put(holder, entry, session.id))
+        still = Compare.create_revision(waiting, "=", joined)
+        result = await attempt.send(Txn((*view.unchanged(self._keys), still), granting))
+        return result.revision if result.succeeded else None
 
     async def _until_room(self, view: _View, weight: int) -> bool:
-        """Follow the holders and the size from where they were seen; False: look again."""
+        """Follow the holders and the size from the revision of the view; False: look again."""
         if view.room >= weight:
             return True
         try:
-            async with self._ground.store.watch(self._keys.decisive, after=view.revision) as batches:
+            async with self._context.store.watch(self._keys.decisive, after=view.revision) as batches:
                 while view.room < weight:
                     view.apply(await anext(batches), self._keys)
                     self._check_fits(weight, view.size)
@@ -285,21 +243,18 @@ class Semaphore(Enterable[Share]):
         return True
 
     async def _look(self, weight: int = 1) -> _View:
-        """How things stand, all at one revision; the size is set if that is for us to do."""
-        ground, keys = self._ground, self._keys
-        ground.check()
+        """The size, the holders and the first waiter at one revision; a missing size is set."""
+        context, keys = self._context, self._keys
+        context.check()
         reading = Txn(then=(Range(keys.size), keys.first_waiting, Range(keys.holders, limit=PAGE)))
         while True:
-            result = await ground.store.txn(reading)
-            size, waiting, page = result.results
-            assert isinstance(size, RangeResult)
-            assert isinstance(waiting, RangeResult)
-            assert isinstance(page, RangeResult)
+            result = await context.store.txn(reading)
+            size, waiting, page = (range_at(result, at) for at in range(3))
             if not size.kvs:
                 await self._set_size()
                 continue
             try:
-                holders = await read_rest(ground, keys.holders, page, at=result.revision)
+                holders = await read_rest(context, keys.holders, page, at=result.revision)
             except Compacted:
                 continue  # reading took longer than history is kept
             view = _View(result.revision, size.kvs[0], holders, waiting.kvs)
@@ -308,17 +263,17 @@ class Semaphore(Enterable[Share]):
             return view
 
     async def _set_size(self) -> None:
-        """Nobody has said how large it is: we do, unless somebody is quicker."""
+        """Set the size that was named, unless another client sets one first."""
         if self._size is None:
             raise InvalidRequest(
                 f"the semaphore {self.name} has no size yet. Make it with one, "
                 f'q.semaphore("{self.name}", 3), or resize it, before it is used without.'
             )
         put = Put(self._keys.size, _sizes.encode(self._size))
-        await self._ground.write(Txn((Compare.missing(self._keys.size),), (put,)))
+        await self._context.write(Txn((Compare.missing(self._keys.size),), (put,)))
 
     def _agree(self, size: int) -> None:
-        """The first time, the size that was named must be the one in the store; later it may change."""
+        """At the first use, the size that was named must be the one in the store."""
         if not self._agreed and self._size != size:
             raise InvalidRequest(
                 f"the semaphore {self.name} has the size {size}, and it was asked for with "
@@ -337,14 +292,14 @@ class Semaphore(Enterable[Share]):
     def _share(self, session: Session, attempt: Attempt, token: int, weight: int) -> Share:
         attempt.check()
         key = attempt.keys[-1]
-        return Share(self._ground, session, name=self.name, key=key, token=token, weight=weight)
+        return Share(self._context, session, name=self.name, key=key, token=token, weight=weight)
 
     def __repr__(self) -> str:
         return f"<Semaphore {self.name}>"
 
 
 class _Keys:
-    """The keys of one semaphore, and what is asked of them."""
+    """The keys of one semaphore, and the reads of them."""
 
     __slots__ = ("decisive", "first_waiting", "holders", "nobody", "size", "waiting")
 
@@ -352,7 +307,7 @@ class _Keys:
         self.size = name + b"/size"
         self.holders = KeyRange.prefix(name + b"/holders/")
         self.waiting = KeyRange.prefix(name + b"/waiting/")
-        # What decides whether there is room lies together: one watch follows all of it.
+        # The holders and the size are neighbours, so that one watch follows both.
         self.decisive = KeyRange(self.holders.start, self.size + b"\0")
         self.nobody = Compare.create_revision(self.waiting, "=", 0)
         self.first_waiting = Range(self.waiting, limit=1, sort_by=SortTarget.CREATE, keys_only=True)
@@ -378,11 +333,11 @@ class _View:
 
     @property
     def room(self) -> int:
-        """How much may be granted; less than nothing after the size was reduced."""
+        """How much may be granted; negative after the size was reduced."""
         return self.size - self._held
 
     def apply(self, batch: WatchBatch, keys: _Keys) -> None:
-        """Take in what changed.  (A size that is gone: `unchanged` will not hold.)"""
+        """Apply changes.  (If the size is deleted, `unchanged` will not hold.)"""
         self.revision = batch.revision
         for event in batch.events:
             kv = event.kv
@@ -397,7 +352,7 @@ class _View:
                     self._held += self.holders[kv.key][0]
 
     def unchanged(self, keys: _Keys) -> tuple[Compare, Compare]:
-        """That the size is still that, and that nobody became a holder since."""
+        """The condition that the size is the same, and that there is no newer holder."""
         return (
             Compare.mod_revision(keys.size, "=", self._size_revision),
             Compare.create_revision(keys.holders, "<", self.revision + 1),
@@ -405,7 +360,7 @@ class _View:
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What the key of a contender says of it."""
+    """The value of a contender's key."""
 
     identity: str
     weight: int

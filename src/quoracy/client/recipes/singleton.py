@@ -1,4 +1,4 @@
-"""Singleton: run a coroutine on one process of many, and on another when that one is gone.
+"""Singleton: work that runs in one process at a time, and in another when that one is gone.
 
     async with quoracy.connect("memory:") as q:
 
@@ -9,16 +9,16 @@
         print(await nightly())                             # waits for its turn, then runs
 
 What it promises
-    * The work runs while its process leads the election of that name, so on one process at a time, as
-      far as the store is concerned.  `term.token` is larger for each later run, wherever it is: give it
-      to whatever must not be touched by a run that was overtaken.
-    * When leadership is lost the work is cancelled, before anybody else can lead; then this process
-      stands for election again.  Work that takes its time to be cancelled may overlap with the next
-      run: that is what the token is for.
-    * When the work returns, the process steps down, and its result is returned.  The next process in
-      line runs it then: to run something once for all, use `Once`.
-    * An exception of the work is raised, after stepping down; with `restart=True` the process stands
-      again after a pause that grows.
+    * The work runs while its process leads the election of that name, so in one process at a time, as
+      far as the store is concerned.  `term.token` is larger for each later run, in any process: pass it
+      to whatever an older run must not change any more.
+    * When leadership is lost the work is cancelled, before another process can lead; then this process
+      becomes a candidate again.  Work that takes time to be cancelled may overlap with the next run:
+      the token is for that.
+    * When the work returns, the process resigns, and the result is returned.  The next candidate then
+      runs it: to run something once for all, use `Once`.
+    * An exception of the work is raised, after resigning; with `restart=True` the process becomes a
+      candidate again after a pause that grows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from typing import TypeVar, cast
 
-from quoracy.client.context import Ground, Patience
+from quoracy.client.context import RETRY_S, Context
 from quoracy.client.held import Holding
 from quoracy.client.recipes.election import Election, Leader, Term
 from quoracy.errors import Indeterminate, InvalidRequest, LeaseLost, StoreClosed, Unavailable
@@ -41,7 +41,6 @@ _log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
-_ASK_AGAIN_S = 0.5
 RESTART_S_FIRST = 1.0
 RESTART_S_MAX = 60.0
 
@@ -49,14 +48,14 @@ RESTART_S_MAX = 60.0
 class Singleton:
     """Work by name; one object may be shared, and one run goes on at a time.
 
-    restart: when the work raises, log it, step down, and stand again after a pause; the pause doubles
-        from `restart_first` to `restart_max` seconds, and begins anew after a run that was longer than
-        `restart_max`.
+    restart: when the work raises, log it, resign, and become a candidate again after a pause; the pause
+        doubles from `restart_first` to `restart_max` seconds, and begins anew after a run that was
+        longer than `restart_max`.
     """
 
     def __init__(
         self,
-        ground: Ground,
+        context: Context,
         name: str,
         *,
         restart: bool = False,
@@ -69,7 +68,7 @@ class Singleton:
                 "than 0, the first no longer than the last."
             )
         self.name = name
-        self._ground, self._election = ground, Election(ground, name)
+        self._context, self._election = context, Election(context, name)
         self._restart, self._first_s, self._max_s = restart, restart_first, restart_max
         self._rng = Random()
 
@@ -83,7 +82,7 @@ class Singleton:
         async def run() -> R:
             return await self.run(work)
 
-        # What it takes now is nothing, whatever it took before.
+        # It takes no parameter, whether or not the work does.
         run.__signature__ = inspect.Signature()  # type: ignore[attr-defined]
         return run
 
@@ -93,29 +92,27 @@ class Singleton:
         *,
         timeout: float | None = None,
     ) -> R:
-        """Wait to be elected, run the work, step down, return its result; on loss, all over again.
+        """Wait to be elected, run the work, resign, and return its result; after a loss, begin again.
 
         work: a coroutine function; with `quoracy.sync`, a plain one.  If it takes a parameter, that is
             the term, with the fencing token.
         timeout: how long to wait to be elected, each time; raises `TimedOut`.
 
-        A result that comes after leadership was lost does not count: whoever leads now runs it as well.
+        A result that comes after leadership was lost does not count: the next leader runs it as well.
         """
-        takes_term = _takes_term(work)
+        run = work if _takes_term(work) else lambda _: cast("Callable[[], Awaitable[R]]", work)()
         pause_s, has_led = self._first_s, False
-        clock = self._ground.clock
+        clock = self._context.clock
         while True:
             term: Term | None = None
             began = 0.0
             try:
                 async with self._lead(timeout, has_led=has_led) as term:
                     began, has_led = clock.now(), True
-                    if takes_term:
-                        return await cast("Callable[[Term], Awaitable[R]]", work)(term)
-                    return await cast("Callable[[], Awaitable[R]]", work)()
+                    return await cast("Callable[[Term], Awaitable[R]]", run)(term)
             except LeaseLost as error:
                 if term is None or term.error is None:
-                    raise  # not this leadership, but something of the work's own
+                    raise  # the loss of something that the work held
                 _log.warning("%s stops here, and stands for election again: %s", self.name, error)
                 continue
             except Exception:
@@ -128,25 +125,25 @@ class Singleton:
             pause_s = min(pause_s * 2, self._max_s)
 
     async def runner(self) -> Leader | None:
-        """Who runs it now, if anybody does."""
+        """The process that runs it now, if there is one."""
         return await self._election.leader()
 
     def _lead(self, timeout: float | None, *, has_led: bool) -> Holding[Term]:
-        patience = Patience(self._ground.clock, timeout)
+        deadline = self._context.deadline(timeout)
 
         async def elected() -> Term:
             while True:
                 try:
-                    return await self._election.campaign(timeout=patience.left)
+                    return await self._election.campaign(timeout=deadline.left)
                 except StoreClosed:
                     raise
                 except (Unavailable, Indeterminate) as error:
-                    # Whoever has led waits for the store to be there again; whoever begins is told.
+                    # A process that has led waits for the store; at the beginning the error is raised.
                     if not has_led:
                         raise
                     _log.info("%s waits for the store: %s", self.name, error)
-                with self._ground.waiting(f"the store, to run {self.name}", patience):
-                    await self._ground.clock.sleep(_ASK_AGAIN_S)
+                with self._context.wait_scope(f"the store, to run {self.name}", deadline):
+                    await self._context.clock.sleep(RETRY_S)
 
         return Holding(elected)
 
@@ -155,7 +152,7 @@ class Singleton:
 
 
 def _takes_term(work: Callable[..., object]) -> bool:
-    """Whether work wants the term.  Raises `InvalidRequest` for what cannot be called."""
+    """Whether the work takes the term.  Raises `InvalidRequest` if it takes anything else."""
     required = [
         parameter
         for parameter in inspect.signature(work).parameters.values()

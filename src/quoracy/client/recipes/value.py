@@ -1,4 +1,4 @@
-"""Value: one typed value, shared: read, set, changed by compare-and-swap, and followed.
+"""Value: one shared typed value: read, set, changed by compare-and-swap, and followed.
 
     async with quoracy.connect("memory:") as q:
         limit = q.value("limit", int, default=10)
@@ -6,11 +6,11 @@
         await limit.wait_until(lambda value: value > 10, timeout=60)
 
 What it promises
-    * `update` changes what is there, or nothing: between the value its function saw and the value it
-      wrote there was no other.  The function may be called several times, so it only computes.
-    * `changes` shows every change after a revision, in order, none twice and none left out; if that is
-      no longer possible it raises `Compacted`.
-    * A write whose answer was lost raises `Indeterminate` and is never sent again behind your back.
+    * `update` changes the value from the one its function was called with, or changes nothing.  The
+      function may be called several times, so it must have no other effect.
+    * `changes` shows every change after a revision, in order, without gaps and without repetition; if
+      that is not possible any more it raises `Compacted`.
+    * A write whose answer was lost raises `Indeterminate`; it is never sent again by itself.
     * What is read is checked against the type; anything else raises `ValueUnreadable`.
 """
 
@@ -23,11 +23,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from quoracy.client.codec import codec_of
-from quoracy.client.compare_and_swap import Race, found_first, swapping
-from quoracy.client.context import Ground
-from quoracy.client.key_follower import ASK_AGAIN_S, KeyValues, wait_for
+from quoracy.client.compare_and_swap import CompareAndSwap, key_now, swap_txn, was_deleted
+from quoracy.client.context import RETRY_S, Context
+from quoracy.client.key_follower import KeyValues, wait_for
 from quoracy.errors import Compacted, Indeterminate, InvalidRequest, StoreClosed, Unavailable
-from quoracy.store.model import Compare, Delete, DeleteResult, KeyValue, Put, Txn
+from quoracy.store.model import Compare, Delete, KeyValue, Put, Txn
 
 __all__ = ["Change", "DefaultedValue", "Value", "Versioned"]
 
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Versioned(Generic[T]):
-    """A value and the revision it was written at; 0: it is the default, nothing is stored."""
+    """A value and the revision at which it was written; 0: the default, nothing is stored."""
 
     value: T
     revision: int
@@ -44,7 +44,7 @@ class Versioned(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """What a value became at a revision; None: it was deleted (`exists` is False)."""
+    """A change of a value at a revision; None: it was deleted (`exists` is False)."""
 
     value: T | None
     revision: int
@@ -54,70 +54,65 @@ class Change(Generic[T]):
 class Value(Generic[T]):
     """A value by name; one object may be shared.
 
-    type: one without None, which stands for "there is no value".
+    type: any that does not include None, which stands for "there is no value".
     """
 
-    def __init__(self, ground: Ground, name: str, type: type[T]) -> None:
+    def __init__(self, context: Context, name: str, type: type[T]) -> None:
         self.name = name
-        self._ground, self._key = ground, ground.key(name)
+        self._context, self._key = context, context.key(name)
         self._codec = codec_of(type)
         self._what = f"the value {name}"
-        self._turn = asyncio.Lock()
+        self._mutex = asyncio.Lock()
 
     async def get(self) -> Versioned[T] | None:
         """The value and its revision; None: there is none."""
-        return self._versioned(await self._look())
+        return self._versioned(await self._context.read_key(self._key))
 
     async def set(self, value: T) -> int:
-        """Write it, whatever is there; the revision is returned."""
+        """Write it unconditionally; returns the revision."""
         data = self._codec.encode(value)
-        return (await self._ground.write(Txn((), (Put(self._key, data),)))).revision
+        return (await self._context.write(Txn((), (Put(self._key, data),)))).revision
 
     async def compare_and_set(self, value: T, *, revision: int) -> int | None:
         """Write it if it has not changed since that revision (0: if there is none).
 
-        The new revision; None: it has changed, and nothing was written.
+        Returns the new revision; None: it has changed, and nothing was written.
         """
         put = Put(self._key, self._codec.encode(value))
         unchanged = Compare.mod_revision(self._key, "=", revision)
-        result = await self._ground.write(Txn((unchanged,), (put,)))
+        result = await self._context.write(Txn((unchanged,), (put,)))
         return result.revision if result.succeeded else None
 
     async def update(
         self, fn: Callable[[T | None], T], *, timeout: float | None = None
     ) -> Versioned[T]:
-        """Replace it by what a plain function makes of it; None: there is none yet.
+        """Replace it by the result of a plain function of it; None: there is none yet.
 
-        fn: called again, with the newest value, whenever another was faster.  What it raises ends the
-            update, and nothing is written; nor is anything written if it changes nothing.
+        fn: called again with the newest value after a conflict.  What it raises ends the update, and
+            nothing is written; nothing is written either if the value stays the same.
         timeout: how long to try against others; `TimedOut` means that nothing was written.
         """
-        race = Race(self._ground, f"updating {self._what}", timeout)
-        async with race.turn(self._turn):
-            return await self._update(fn, race)
+        swap = CompareAndSwap(self._context, f"updating {self._what}", timeout)
+        async with swap.exclusive(self._mutex):
+            return await self._update(fn, swap)
 
     async def delete(self, *, revision: int | None = None) -> bool:
-        """Remove it, if it has not changed since that revision; False: there was nothing to remove."""
+        """Delete it, if it has not changed since that revision; False: nothing was deleted."""
         unchanged = () if revision is None else (Compare.mod_revision(self._key, "=", revision),)
-        result = await self._ground.write(Txn(unchanged, (Delete(self._key),)))
-        if not result.succeeded:
-            return False
-        deleted = result.results[0]
-        assert isinstance(deleted, DeleteResult)
-        return deleted.deleted > 0
+        return was_deleted(await self._context.write(Txn(unchanged, (Delete(self._key),))))
 
     async def changes(self, *, after: int | None = None) -> AsyncGenerator[Change[T], None]:
-        """Every change, for ever, in order.
+        """Every change, in order; it does not end.
 
-        after: the revision that is known, of a `Versioned`, a `Change` or a read.  None: the value as
-            it is comes first, if there is one.
+        after: the revision that is known, of a `Versioned`, a `Change` or a read.  None: the current
+            value comes first, if there is one.
 
-        Raises `Compacted` if the store no longer has what followed that revision: read again, and go on
-        from there.  Close it when you leave the loop early, as `contextlib.aclosing` and
+        Raises `Compacted` if the store no longer has the changes after that revision: read again, and
+        continue from there.  Close it when you leave the loop early, as `contextlib.aclosing` and
         `closing` do.
         """
-        self._ground.check()
-        store, key = self._ground.store, self._key
+        self._context.check()
+        store, key = self._context.store, self._key
         if after is None:
             read = await store.range(key)
             if read.kvs:
@@ -130,7 +125,7 @@ class Value(Generic[T]):
                     read = await store.range(key)
                     if not read.kvs or read.kvs[0].mod_revision > after:
                         raise forgotten
-                    # It has not changed since: there was nothing to be missed.
+                    # It has not changed since, so nothing was missed.
                     after, forgotten = read.revision, None
                 async with store.watch(key, after=after) as batches:
                     async for batch in batches:
@@ -145,12 +140,12 @@ class Value(Generic[T]):
                 raise
             except (Unavailable, Indeterminate):
                 # Nothing is missed: the next watch begins where this one ended.
-                await self._ground.clock.sleep(ASK_AGAIN_S)
+                await self._context.clock.sleep(RETRY_S)
 
     async def wait_until(
         self, predicate: Callable[[T | None], bool], *, timeout: float | None = None
     ) -> Versioned[T] | None:
-        """Wait for a value of which `predicate` is true (None: there is none), and return that.
+        """Wait for a value for which `predicate` is true (None: there is none), and return it.
 
         Raises `TimedOut`.
         """
@@ -159,10 +154,10 @@ class Value(Generic[T]):
             now = self._versioned(kvs.get(self._key))
             return (now,) if predicate(None if now is None else now.value) else None
 
-        return (await wait_for(self._ground, self._key, judge, timeout=timeout, what=self._what))[0]
+        return (await wait_for(self._context, self._key, judge, timeout=timeout, what=self._what))[0]
 
-    async def _update(self, fn: Callable[[T | None], T], race: Race) -> Versioned[T]:
-        key, seen = self._key, await self._look()
+    async def _update(self, fn: Callable[[T | None], T], swap: CompareAndSwap) -> Versioned[T]:
+        key, seen = self._key, await self._context.read_key(self._key)
         while True:
             now = self._versioned(seen)
             value = fn(None if now is None else now.value)
@@ -172,16 +167,11 @@ class Value(Generic[T]):
             data = self._codec.encode(value)
             if seen is not None and seen.value == data:
                 return Versioned(value, seen.mod_revision)
-            result = await self._ground.write(swapping(key, seen, Put(key, data)))
+            result = await self._context.write(swap_txn(key, seen, Put(key, data)))
             if result.succeeded:
                 return Versioned(value, result.revision)
-            seen = found_first(result)
-            await race.lost()
-
-    async def _look(self) -> KeyValue | None:
-        self._ground.check()
-        kvs = (await self._ground.store.range(self._key)).kvs
-        return kvs[0] if kvs else None
+            seen = key_now(result)
+            await swap.backoff()
 
     def _versioned(self, seen: KeyValue | None) -> Versioned[T] | None:
         if seen is None:
@@ -198,13 +188,13 @@ class Value(Generic[T]):
 
 
 class DefaultedValue(Value[T]):
-    """A value that is never missing: until it is set, and after it was deleted, it is the default.
+    """A value that is the default until it is set, and after it was deleted.
 
-    The default is this object's own: it is not stored, and others may have another.
+    The default belongs to this object: it is not stored, and other clients may have another.
     """
 
-    def __init__(self, ground: Ground, name: str, type: type[T], default: T) -> None:
-        super().__init__(ground, name, type)
+    def __init__(self, context: Context, name: str, type: type[T], default: T) -> None:
+        super().__init__(context, name, type)
         self.default = default
 
     async def get(self) -> Versioned[T]:
@@ -212,7 +202,7 @@ class DefaultedValue(Value[T]):
         return self._or_default(await super().get())
 
     async def update(self, fn: Callable[[T], T], *, timeout: float | None = None) -> Versioned[T]:
-        """Replace it by what a plain function makes of it, or of the default: see `Value.update`."""
+        """Replace it by the result of a plain function of it, or of the default: see `Value.update`."""
         return await super().update(
             lambda value: fn(self.default if value is None else value), timeout=timeout
         )
@@ -220,7 +210,7 @@ class DefaultedValue(Value[T]):
     async def wait_until(
         self, predicate: Callable[[T], bool], *, timeout: float | None = None
     ) -> Versioned[T]:
-        """Wait for a value of which `predicate` is true, and return that: see `Value.wait_until`."""
+        """Wait for a value for which `predicate` is true, and return it: see `Value.wait_until`."""
         return self._or_default(
             await super().wait_until(
                 lambda value: predicate(self.default if value is None else value), timeout=timeout

@@ -49,7 +49,7 @@ class Api:
     connect: the module whose `connect` gives the root; without one, the root is constructed.
     close_s: how long the root may take to close, if it is constructed.
     inherited: what the bases of the root, which are for recipes, have for users.
-    hidden: what is public in its package only: names of members, or `Class.member`.
+    hidden: what is public in its package only: names of members, `Class.member`, or bases.
     done_by_close: methods that do nothing once the connection is closed, since closing did it.
     reads_clock: properties that are read in any thread, also when all is closed.
     """
@@ -113,8 +113,8 @@ def _bases(cls: type, api: Api) -> tuple[type | None, list[type]]:
     for base in cls.__mro__[1:]:
         if not base.__module__.startswith("quoracy."):
             continue
-        is_public = not base.__name__.startswith("_") and cls is not api.root
-        if is_public and is_proxied(base) and not is_block(base):
+        is_public = not base.__name__.startswith("_") and base.__name__ not in api.hidden
+        if is_public and cls is not api.root and is_proxied(base) and not is_block(base):
             return base, flattened
         flattened.append(base)
     return None, flattened

@@ -96,7 +96,7 @@ async def test_listener_that_raises_disturbs_nobody(q: Connection) -> None:
 
     q.on_state(raises)
     remove = q.on_state(adds)
-    (await q.session()).found_gone()
+    (await q.session()).lease_not_found()
     await turns()
     assert q.state is CONNECTED
     assert told == [CONNECTED]  # what was added while LOST was told hears of what follows
@@ -263,7 +263,7 @@ async def test_now_or_not_at_all_does_not_wait_for_a_session_either(
     store: Unreliable, q: Connection, recipe: str
 ) -> None:
     store.refuses = True  # no new session can be had
-    (await q.session()).found_gone()
+    (await q.session()).lease_not_found()
     with pytest.raises(quoracy.TimedOut, match="a session for"):
         match recipe:
             case "lock":
@@ -286,7 +286,7 @@ async def test_refusal_of_a_new_session_is_not_the_end_of_asking(
         raise quoracy.NoSpace(size=2, size_max=1)
 
     store.grant = full  # type: ignore[method-assign]
-    (await q.session()).found_gone()
+    (await q.session()).lease_not_found()
     await clock.advance(5.0)
     assert q.state is LOST
     store.grant = grant  # type: ignore[method-assign]
@@ -298,7 +298,7 @@ async def test_store_that_is_closed_below_a_connection_ends_its_waits(clock: Man
     async with open_embedded("memory:", clock=clock) as below:
         opened = quoracy.connect(below, clock=clock)
         q = await opened.__aenter__()
-    (await q.session()).found_gone()
+    (await q.session()).lease_not_found()
     with pytest.raises(quoracy.StoreClosed):
         async with asyncio.timeout(10):
             await q.lock("a").acquire()
