@@ -57,16 +57,17 @@ class Contender:
 
 
 async def contenders(context: Context, name: bytes) -> tuple[Contender, ...]:
-    """Everyone in the queue, in order."""
+    """The entries of the queue, in order."""
     context.check()
     found = await context.store.range(contention.queue_of(name), sort_by=SortTarget.CREATE)
     return tuple(_contender(kv) for kv in found.kvs)
 
 
 class Contest(Generic[H]):
-    """What can be won again and again: a name, the value to show, and what is held then.
+    """The contest for a name, which can be won again and again.
 
-    hold: makes what is held, of the session and the place it was won with.
+    value: what other clients see of this one.
+    hold: makes the `Held`, of the session and the place with which it was won.
     """
 
     __slots__ = ("_context", "_hold", "_name", "_value", "_what")
@@ -147,15 +148,15 @@ class Contest(Generic[H]):
         return self._won(session, place)
 
     def _taking(self, session: Session, key: bytes) -> Txn:
-        """Take the place if nobody is there."""
+        """The transaction that takes the first place if the queue is empty."""
         return joining_if_free(self._name, key, session.id, self._value)
 
     def _place(self, session: Session, key: bytes, token: int) -> Place:
-        """The place that was taken where nobody was."""
+        """The place that was taken in an empty queue."""
         return Place(self._name, key, session.id, token, self._value, Revision(token), was_first=True)
 
     def _won(self, session: Session, place: Place) -> H:
-        """It is ours; unless the session is over by now, as a process finds that was stopped."""
+        """What is held; unless the session is lost by now, as in a process that was stopped."""
         if session.is_lost:
             _give_up(self._context, place, session)
             raise session.loss(self._what)
@@ -176,7 +177,7 @@ def _not_taken(
     context: Context, key: bytes, session: Session, outcome: Outcome, error: BaseException
 ) -> None:
     if not outcome.is_over or isinstance(error, asyncio.CancelledError):
-        # Nobody waits for the answer any more: cancelled, or closed with its loop or by its program.
+        # The caller is gone: cancelled, or closed with its loop or by its program.
         outcome.add_done_callback(lambda done: _abandoned(context, key, session, done))
         return
     match error:
@@ -214,7 +215,7 @@ async def _wait_first(context: Context, place: Place) -> None:
 
 
 def _give_up(context: Context, place: Place, session: Session) -> None:
-    """Leave the queue: in the call if the store takes it so, and in the background where it fails."""
+    """Leave the queue, and if that fails, in the background."""
     if session.lost.done():
         context.free_key(place.key)
         return

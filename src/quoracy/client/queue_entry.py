@@ -2,17 +2,17 @@
 
     with Attempt(context, session, b"jobs/queue/") as attempt:
         result = await attempt.send(Txn((), (Put(attempt.keys[0], b"", session.id),)))
-        await attempt.wait_turn(...)              # whatever is raised in here takes the keys away
+        await attempt.wait_turn(...)              # an exception deletes the keys
 
 For recipes whose queue is not etcd's (that one is in `contender`): more than one key for an attempt, or
 an order in which a contender does not always wait for the one right before it.
 
 Invariants
     * Every key is attached to the session's lease, and no two attempts ever have one of the same name:
-      a deletion that arrives late hits nobody else.
-    * A block that raises leaves none of its keys: they are deleted at once, or in the background; one
-      whose creation has an unknown outcome is watched for until the session ends.
-    * A block that ends well leaves its keys: they mean that something is held.
+      a deletion that arrives late deletes no key of another attempt.
+    * A block that raises leaves none of its keys: they are deleted at once, or in the background; a key
+      whose creation has an unknown outcome is watched until the session ends.
+    * A block that ends normally leaves its keys: they mean that something is held.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-# How many keys are read at a time.
+# The number of keys in a page.
 PAGE = 1_000
 
 _numbers = itertools.count(1)
@@ -70,8 +70,8 @@ _numbers = itertools.count(1)
 class Attempt:
     """The keys of one attempt, one under each prefix.
 
-    The first write makes some of them; what is sent later must depend on the first key being there, so
-    that nothing can appear any more once the keys were deleted in their order.
+    The first write makes some of them.  A later write must depend on the first key, so that no key can
+    appear any more once the keys were deleted in their order.
     """
 
     def __init__(self, context: Context, session: Session, *prefixes: bytes) -> None:
@@ -94,7 +94,7 @@ class Attempt:
             return
         if self._sent.is_over:
             self._withdraw(self._sent)
-        else:  # nobody waits for the answer any more
+        else:  # the caller does not wait for the answer any more
             self._sent.add_done_callback(self._withdraw)
 
     async def send(self, txn: Txn) -> TxnResult:
@@ -125,12 +125,12 @@ class Attempt:
             last, revision = key_at(result, 1), result.revision
 
     def check(self) -> None:
-        """Raise if the session is over by now, as a process that was stopped finds: nothing was won."""
+        """Raise if the session is lost by now, as in a process that was stopped: nothing was won."""
         if self._session.is_lost:
             raise self._session.loss(f"the key {self.keys[0]!r}")
 
     def gone(self) -> SessionLost:
-        """The error for a key of ours that is not there any more."""
+        """The error for a key of this attempt that does not exist any more."""
         return SessionLost(
             f"the key {self.keys[0]!r} is gone: its session {self._session.id:x} ended, or somebody "
             "deleted it. Begin again."
@@ -146,10 +146,10 @@ class Attempt:
         return await store.txn(Txn(then=(Range(self.keys[0], keys_only=True), before)))
 
     def _withdraw(self, sent: Outcome) -> None:
-        """Take away whatever there is of it.  `sent` is the last thing that was sent, and is over."""
+        """Delete the keys that exist.  `sent` is the last write, and is over."""
         session = self._session
         if session.lost.done():
-            return  # it takes them along
+            return  # its end deletes them
         error = sent.exception()
         is_known = not isinstance(error, Indeterminate)
         if not self._answered and not is_known:
@@ -164,7 +164,7 @@ class Attempt:
             self._remove_from(0)
 
     def _remove_from(self, at: int) -> None:
-        """One after the other: a key may appear as long as the first is there."""
+        """Delete them one after the other: a key may appear as long as the first exists."""
         if at < len(self.keys):
             key, session = self.keys[at], self._session
             self._context.cleanup.remove(key, session, done=lambda: self._remove_from(at + 1))
@@ -177,10 +177,10 @@ async def in_a_session(
     *,
     what: str,
 ) -> _T:
-    """Do what needs a session, and again with the next one if that is lost before it is done.
+    """Await `once` with a session, and again with the next one if that is lost meanwhile.
 
-    What is *held* is not its concern: it ends as soon as `once` returned.  Raises `TimedOut`.  With no
-    deadline at all a session that is there is used, for as long as `once` takes; none is waited for.
+    It ends when `once` has returned: a loss of what is *held* later does not begin it again.  Raises
+    `TimedOut`.  With a timeout of 0 it does not wait for a session, and `once` may take its time.
     """
     for_work = None if deadline.timeout == 0 else deadline
     while True:
@@ -214,7 +214,7 @@ async def acquire(
 
 
 def newest(keys: KeyRange, *, limit: int = 1, create_revision_max: int | None = None) -> Range:
-    """The keys that were made last, the very last first."""
+    """A read of the keys that were made last, the last one first."""
     return Range(
         keys,
         limit=limit,
@@ -226,7 +226,7 @@ def newest(keys: KeyRange, *, limit: int = 1, create_revision_max: int | None = 
 
 
 async def read_all(context: Context, *ranges: KeyRange) -> tuple[int, list[tuple[KeyValue, ...]]]:
-    """Every key of some ranges as they were at one revision, and that revision; in pages."""
+    """A revision, and every key of some ranges at that revision; read in pages."""
     while True:
         result = await context.store.txn(Txn(then=tuple(Range(keys, limit=PAGE) for keys in ranges)))
         try:
