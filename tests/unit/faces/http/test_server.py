@@ -31,6 +31,8 @@ WELL = StoreStatus(
 class FakeStore:
     """Only as much of a store as health asks for."""
 
+    cluster = None
+
     def __init__(self, status: StoreStatus | Exception) -> None:
         self._status = status
 
