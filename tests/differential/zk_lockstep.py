@@ -229,6 +229,18 @@ class Lockstep:
             told.append([connection.next_item() for _ in range(count)])
         return self._compared(number, told, any_order=True)
 
+    def ask_and_wait(self, number: int, request: Request, count: int) -> list[Seen]:
+        """One request, and that many events that come behind its answer: at once, or after a while."""
+        told: list[list[Item]] = []
+        for side in self.sides:
+            connection = side.clients[number].connection
+            assert connection is not None
+            connection.ask([(request, self._encoded(side, request))])
+            told.append([connection.next_item() for _ in range(1 + count)])
+        self.requests += 1
+        self.asked[request.name] += 1
+        return self._compared(number, told, any_order=True)
+
     def _hear_others(self, asker: int, any_order: bool) -> None:
         connected = [
             number

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from quoracy.faces.zookeeper.tree.acl import Identity
 from quoracy.faces.zookeeper.tree.replica import Replica
 from quoracy.faces.zookeeper.tree.watches import WatchKind
-from quoracy.faces.zookeeper.writing.commits import Outcome
+from quoracy.faces.zookeeper.writing.in_flight import Outcome
 from quoracy.store.api import Store
 from tests.properties.zookeeper_requests import PATHS, examples, requests
 from tests.support.zookeeper_core import (

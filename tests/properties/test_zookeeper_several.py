@@ -48,14 +48,13 @@ _steps = st.tuples(
 )
 _bursts = st.lists(st.lists(_steps, min_size=1, max_size=20), min_size=1, max_size=3)
 
-# How many replicas are in the process of the store and how many are far away, and whether that is all.
-_ways: dict[str, tuple[int, int, bool]] = {
-    "one in process": (1, 0, True),
-    "one far away": (0, 1, True),
-    "one far away, among others": (0, 1, False),
-    "two in process": (2, 0, False),
-    "three far away": (0, 3, False),
-    "one in process, two far away": (1, 2, False),
+# How many replicas are in the process of the store and how many are far away.
+_ways: dict[str, tuple[int, int]] = {
+    "one in process": (1, 0),
+    "one far away": (0, 1),
+    "two in process": (2, 0),
+    "three far away": (0, 3),
+    "one in process, two far away": (1, 2),
 }
 # Those far away are slow at times, so that they overtake each other.
 _delays = st.lists(st.sampled_from([Fate.FINE, Fate.SLOW, Fate.ANSWERED_LATE]), max_size=20)
@@ -197,12 +196,12 @@ class Scene:
 def test_all_agree_on_one_order(way: str, bursts: list[list[Step]], delays: list[Fate]) -> None:
     async def example() -> None:
         async with ensemble() as it:
-            near, far, sole_writer = _ways[way]
+            near, far = _ways[way]
             relays = [Unreliable(it.store, [], order=False) for _ in range(far)]
             for _ in range(near):
-                await it.start(sole_writer=sole_writer)
+                await it.start()
             for relay in relays:
-                await it.start(store=relay, sole_writer=sole_writer)
+                await it.start(store=relay)
             scene = Scene(it)
             await scene.grow()
             for index, relay in enumerate(relays):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quoracy.faces.zookeeper.tree import layout
-from quoracy.faces.zookeeper.writing.commits import Outcome
+from quoracy.faces.zookeeper.writing.in_flight import Outcome
 from quoracy.store.api import Store
 from quoracy.wire.zookeeper.requests import Delete, Multi, SetData
 from tests.properties.zookeeper_requests import examples
@@ -140,7 +140,7 @@ def test_nothing_is_lost_nothing_happens_twice(
             count, order = _ways[way]
             gates = [Unreliable(it.store, [], order=order) for _ in range(count)]
             for gate in gates:
-                await it.start(store=gate, sole_writer=order)
+                await it.start(store=gate)
             clients = await _prepare(it, len(lives))
             for index, gate in enumerate(gates):
                 gate.fates[:] = fates[index::count]
@@ -186,7 +186,7 @@ def test_a_counter_loses_no_update(fates: list[Fate], sessions: int, each: int) 
         async with ensemble() as it:
             gates = [Unreliable(it.store, [], order=False) for _ in range(2)]
             for gate in gates:
-                await it.start(store=gate, sole_writer=False)
+                await it.start(store=gate)
             clients = [await it.session(it.replicas[index % 2]) for index in range(sessions)]
             await clients[0].ask(create(b"/counter", b"0"))
             await it.settle()

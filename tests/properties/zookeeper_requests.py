@@ -70,7 +70,7 @@ _checks = st.builds(Check, _paths, _versions)
 _singles = st.one_of(_creates(), _creates(), _creates(), _deletes, _deletes, _sets, _set_acls, _checks)
 # (setACL is not possible in a multi.)
 _parts = st.one_of(_creates(), _creates(), _deletes, _deletes, _sets, _checks)
-_multis = st.builds(Multi, st.lists(_parts, max_size=6).map(tuple))
+_multis = st.lists(_parts, max_size=6).map(lambda ops: Multi(tuple(ops)))
 
 # A multi that succeeds needs paths that are right: those come often enough only if asked for.
 _good_paths = st.sampled_from(PATHS)
@@ -86,7 +86,7 @@ _good_parts = st.one_of(
     st.builds(Delete, _good_paths, st.just(-1)),
     st.builds(SetData, _good_paths, _datas, st.just(-1)),
 )
-_good_multis = st.builds(Multi, st.lists(_good_parts, min_size=2, max_size=4).map(tuple))
+_good_multis = st.lists(_good_parts, min_size=2, max_size=4).map(lambda ops: Multi(tuple(ops)))
 
 
 def _rebuild(child: bytes, touched: bool, again: bool) -> Multi:

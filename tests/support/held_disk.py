@@ -97,9 +97,7 @@ class _HeldSync:
     def go_on(self, *, sends_replies: bool) -> None:
         replies, self.replies = self.replies, []
         attached, self._attached = self._attached, []
-        self._sync.begin(*self._wish, replies if sends_replies else ())
-        for reply in attached if sends_replies else ():
-            self._sync.attach(reply)
+        self._sync.begin(*self._wish, [*replies, *attached] if sends_replies else ())
 
     def catch_up(self) -> None:
         self._sync.catch_up()

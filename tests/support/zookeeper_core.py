@@ -16,8 +16,8 @@ from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, Identity
 from quoracy.faces.zookeeper.tree.replica import Replica
 from quoracy.faces.zookeeper.tree.watches import WatchKind
 from quoracy.faces.zookeeper.tree.znodes import Node, Tree
-from quoracy.faces.zookeeper.writing.commits import Outcome
-from quoracy.faces.zookeeper.writing.commits import Request as Submitted
+from quoracy.faces.zookeeper.writing.in_flight import Outcome
+from quoracy.faces.zookeeper.writing.in_flight import Request as Submitted
 from quoracy.faces.zookeeper.writing.proposals import DeleteContainer
 from quoracy.store.api import Store
 from quoracy.store.model import LeaseId
@@ -214,17 +214,15 @@ class Ensemble:
     def replica(self) -> Replica:
         return self.replicas[0]
 
-    async def start(self, *, sole_writer: bool = True, store: Store | None = None) -> Replica:
+    async def start(self, *, store: Store | None = None) -> Replica:
         """A replica that is up; on the store itself, or on one that stands before it."""
-        replica = Replica(
-            self.store if store is None else store, self.settings, self.clock, sole_writer=sole_writer
-        )
+        replica = Replica(self.store if store is None else store, self.settings, self.clock)
 
         def session_gone(id: int) -> None:
             # Where history was compacted under a replica, others know better.
             self.ends[id] = min(replica.tree.zxid, self.ends.get(id, replica.tree.zxid))
 
-        replica.on_session_gone = session_gone
+        replica.applier.on_session_gone = session_gone
         run = asyncio.get_running_loop().create_task(replica.run())
         ready = asyncio.get_running_loop().create_task(replica.ready.wait())
         await asyncio.wait((run, ready), return_when=asyncio.FIRST_COMPLETED)
@@ -436,17 +434,17 @@ def assert_idle(replicas: Replica | Iterable[Replica]) -> None:
     """Nothing is left of writes that have been answered."""
     several: Sequence[Replica] = [replicas] if isinstance(replicas, Replica) else list(replicas)
     for replica in several:
-        commits = replica.commits
-        for table in ("expected", "closing"):
-            assert not getattr(commits, f"_{table}"), table
-        for lane in commits._lanes.values():
-            assert lane.session_id in replica.tree.sessions
-            assert not lane.waiting
-            assert not lane.in_flight
-        assert not commits._claims.by_path
-        assert not commits.flights.pending
-        assert not commits.flights._sent
-        assert not commits.flights._by_key
-        assert commits.count == 0
+        pipeline = replica.pipeline
+        assert not pipeline.judged
+        assert not pipeline._closing
+        for queue in pipeline._queues.values():
+            assert queue.session_id in replica.tree.sessions
+            assert not queue.waiting
+            assert not queue.in_flight
+        assert not pipeline._claims.by_path
+        assert not pipeline.in_flight.pending
+        assert not pipeline.in_flight._writes
+        assert not pipeline.in_flight._unjudged
+        assert pipeline.count == 0
         assert not replica.tree.ended
         assert not replica.tree.moved

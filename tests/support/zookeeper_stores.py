@@ -1,34 +1,36 @@
 """Stores that stand before another: as far away as a server, and as unreliable as a test wants.
 
-A `Relay` offers the contract of `Store` and nothing more, so a replica on it takes the way it takes on
-a store that is not in its process.
+On a `Relay` no write is known to be applied before it is done, and the watch may show it earlier or
+later than that: as on any store that is not in this process.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Self, TypeAlias, Unpack
+from typing import Any, Self, TypeAlias, Unpack
 
-from quoracy.errors import Indeterminate, NoSpace, Overloaded
-from quoracy.store.api import PutOptions, RangeOptions, Store, Watch, WatchOptions
-from quoracy.store.legacy import LegacyStore, LegacyWatch
+from quoracy.errors import Indeterminate, NoSpace, Overloaded, Unavailable
+from quoracy.store.api import Store, Watch, WatchOptions
+from quoracy.store.completion import Completion
+from quoracy.store.coroutines import CoroutineStore, PolledWatch
 from quoracy.store.model import (
-    DeleteResult,
+    Delete,
     KeyRange,
     Keys,
     LeaseGrant,
     LeaseId,
     LeaseStatus,
-    PutResult,
-    RangeResult,
+    Put,
+    Range,
     Revision,
     StateHash,
     StoreStatus,
     Txn,
     TxnResult,
+    WaitFirst,
     WatchBatch,
 )
 
@@ -38,7 +40,7 @@ __all__ = ["Fate", "Gate", "Relay", "RelayedWatch", "Unreliable"]
 Courier: TypeAlias = Callable[[Txn], Awaitable[TxnResult]]
 
 
-class Relay(LegacyStore):
+class Relay(CoroutineStore):
     """Passes everything on.  `courier`, if there is one, is asked to carry each transaction."""
 
     def __init__(self, behind: Store) -> None:
@@ -46,27 +48,36 @@ class Relay(LegacyStore):
         self.courier: Courier | None = None
         self.watch_errors: list[BaseException] = []  # each is raised once, by the watch
         self.range_errors: list[BaseException] = []  # likewise, by ranges
-        self.watch_open = asyncio.Event()  # clear it, and batches are held back
-        self.watch_open.set()
         self.watches: list[RelayedWatch] = []
+        self.watch_open = _Lock(self.watches)  # clear it, and batches are held back
         self.txns_count = 0
+        self._tasks: set[asyncio.Task[None]] = set()
 
-    async def txn(self, txn: Txn) -> TxnResult:
+    def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
+        if isinstance(op, Txn):
+            self._start(self._carry_txn(op), completion)
+        else:
+            self.behind.submit(op, completion)
+
+    def read(self, op: Range | WaitFirst, completion: Completion, /) -> None:
+        if isinstance(op, Range) and self.range_errors:
+            asyncio.get_running_loop().call_soon(completion.done, None, self.range_errors.pop(0))
+        else:
+            self.behind.read(op, completion)
+
+    async def _carry_txn(self, txn: Txn) -> TxnResult:
         self.txns_count += 1
-        if self.courier is not None:
-            return await self.courier(txn)
-        return await self.behind.txn(txn)
+        return await (self.behind.txn if self.courier is None else self.courier)(txn)
 
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        if self.range_errors:
-            raise self.range_errors.pop(0)
-        return await self.behind.range(keys, **options)
+    def _start(self, work: Coroutine[Any, Any, Any], completion: Completion) -> None:
+        task = asyncio.get_running_loop().create_task(_complete(work, completion))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        return await self.behind.put(key, value, **options)
+        def stop() -> None:
+            task.cancel()
 
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        return await self.behind.delete(keys, prev_kv=prev_kv)
+        completion.on_abandon = stop
 
     async def compact(self, at: int) -> None:
         await self.behind.compact(at)
@@ -101,7 +112,38 @@ class Relay(LegacyStore):
         """The watch that is open raises this, before anything else."""
         self.watch_errors.append(error)
         for watch in self.watches:
-            watch.interrupt()
+            watch.wake()
+
+
+async def _complete(work: Coroutine[Any, Any, Any], completion: Completion) -> None:
+    try:
+        result = await work
+    except asyncio.CancelledError:
+        completion.done(None, Unavailable("it was given up"))
+        raise
+    except Exception as error:  # noqa: BLE001 (it is passed on)
+        completion.done(None, error)
+    else:
+        completion.done(result, None)
+
+
+class _Lock:
+    """Whether batches are held back; like an `asyncio.Event`."""
+
+    def __init__(self, watches: list[RelayedWatch]) -> None:
+        self._watches = watches
+        self._is_open = True
+
+    def is_set(self) -> bool:
+        return self._is_open
+
+    def clear(self) -> None:
+        self._is_open = False
+
+    def set(self) -> None:
+        self._is_open = True
+        for watch in self._watches:
+            watch.wake()
 
 
 class Gate:
@@ -204,12 +246,17 @@ async def _wait() -> None:
         await asyncio.sleep(0)
 
 
-class RelayedWatch(LegacyWatch):
+# Later than the answer to a write, mostly: a watch of a store elsewhere has a longer way.
+_WATCH_TURNS = 4
+
+
+class RelayedWatch(PolledWatch):
     """A watch of a `Relay`."""
 
     def __init__(self, relay: Relay, behind: Watch) -> None:
+        super().__init__()
         self._relay, self._behind = relay, behind
-        self._interrupted = asyncio.Event()
+        self._is_open = False
 
     @property
     def keys(self) -> KeyRange:
@@ -222,11 +269,24 @@ class RelayedWatch(LegacyWatch):
     def request_progress(self) -> None:
         self._behind.request_progress()
 
-    def interrupt(self) -> None:
-        self._interrupted.set()
+    def poll(self) -> WatchBatch | None:
+        if self._relay.watch_errors:
+            raise self._relay.watch_errors.pop(0)
+        return self._behind.poll() if self._relay.watch_open.is_set() else None
+
+    def wake(self) -> None:
+        self._wake_in(_WATCH_TURNS)
+
+    def _wake_in(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._wake_in, turns - 1)
+        elif self._is_open:
+            self._wake()
 
     async def __aenter__(self) -> Self:
         await self._behind.__aenter__()
+        self._is_open = True
+        self._behind.on_ready(self.wake)
         return self
 
     async def __aexit__(
@@ -235,28 +295,6 @@ class RelayedWatch(LegacyWatch):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._is_open = False
         self._relay.watches.remove(self)
         await self._behind.__aexit__(kind, error, trace)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> WatchBatch:
-        loop = asyncio.get_running_loop()
-        relay = self._relay
-        wanted = loop.create_task(self._next())
-        stopped = loop.create_task(self._interrupted.wait())
-        try:
-            await asyncio.wait((wanted, stopped), return_when=asyncio.FIRST_COMPLETED)
-            if relay.watch_errors:
-                raise relay.watch_errors.pop(0)
-            return await wanted
-        finally:
-            for task in (wanted, stopped):
-                task.cancel()
-            await asyncio.wait((wanted, stopped))
-
-    async def _next(self) -> WatchBatch:
-        batch = await anext(self._behind)
-        await self._relay.watch_open.wait()
-        return batch

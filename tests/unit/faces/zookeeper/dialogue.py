@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, cast
 
 from quoracy.clock import Clock
 from quoracy.engines.opening import open_embedded
+from quoracy.faces.common.reply_socket import ReplySocket
 from quoracy.faces.zookeeper.serving.connection import Connection
 from quoracy.faces.zookeeper.serving.server import Face, serve_zookeeper
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
@@ -51,7 +52,8 @@ class Client:
 
     def __init__(self, face: Face, *, host: str = "127.0.0.1", port: int = 50_000) -> None:
         stats = face.stats.connected(host, port, now=face.clock.now(), wall=face.clock.wall())
-        self.connection = Connection(face, self, stats)
+        self.replies = ReplySocket(face.descriptors)  # that is not open: the loop sends them all
+        self.connection = Connection(face, self, self.replies, stats)
         self._is_closed = False
         self._is_read = True
         self.sends_count = 0
@@ -65,9 +67,6 @@ class Client:
         self.sends_count += 1
         self.unparsed += data
         self._heard.set()
-
-    def descriptor(self) -> int:
-        return -1  # nobody else may send to it
 
     def close(self) -> None:
         assert not self._is_closed
@@ -140,6 +139,7 @@ class Client:
     def lose(self) -> None:
         """The network ends the connection."""
         self._is_closed = True
+        self.replies.close()
         self.connection.lost()
 
 

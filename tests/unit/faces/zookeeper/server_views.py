@@ -6,8 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from quoracy.clock import ManualClock
+from quoracy.faces.zookeeper.admin.report import WatchesView
 from quoracy.faces.zookeeper.admin.stats import ConnectionStats, ServerStats
-from quoracy.faces.zookeeper.admin.view import WatchesView
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree.watches import WatchKind, WatchTable
 from quoracy.store.api import Store

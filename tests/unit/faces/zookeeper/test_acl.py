@@ -25,7 +25,7 @@ from quoracy.faces.zookeeper.tree.acl import (
     user_name,
     with_identities,
 )
-from quoracy.faces.zookeeper.tree.errors import ZkError
+from quoracy.faces.zookeeper.tree.paths import ZkError
 from quoracy.wire.zookeeper.codes import Err, Perm
 from quoracy.wire.zookeeper.requests import Acl
 

@@ -11,7 +11,7 @@ from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.faces.common.asgi import AsgiApp
 from quoracy.faces.zookeeper.admin.commands import COMMANDS, make_admin_app
-from quoracy.faces.zookeeper.admin.version import FULL_VERSION
+from quoracy.faces.zookeeper.admin.report import FULL_VERSION
 from quoracy.store.api import Store
 from tests.unit.faces.etcd.asgi_client import Answer, ask
 from tests.unit.faces.zookeeper.server_views import SESSION, FixedView, busy_view

@@ -11,7 +11,7 @@ import pytest
 
 from quoracy.faces.zookeeper.serving import connection as module
 from quoracy.faces.zookeeper.serving.connection import IDENTITIES_MAX
-from quoracy.faces.zookeeper.serving.receive_queue import KEPT_BYTES_MAX
+from quoracy.faces.zookeeper.serving.request_queue import KEPT_BYTES_MAX
 from quoracy.faces.zookeeper.serving.server import Face
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.wire.zookeeper.codes import Err, EventType, Op

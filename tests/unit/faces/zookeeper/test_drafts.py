@@ -8,7 +8,7 @@ from quoracy.faces.zookeeper.tree import layout
 from quoracy.faces.zookeeper.tree.acl import OPEN_ACL
 from quoracy.faces.zookeeper.tree.layout import NodeKind, kids_key, node_key
 from quoracy.faces.zookeeper.tree.znodes import Node
-from quoracy.faces.zookeeper.writing.drafts import UNKNOWN, Draft, InFlight, MustWait, made_at
+from quoracy.faces.zookeeper.writing.drafts import UNKNOWN, Draft, MustWait, Pending, made_at
 from quoracy.store.model import Compare, Delete, Put
 from quoracy.wire.zookeeper.requests import Acl
 
@@ -37,15 +37,15 @@ def _tree(*nodes: Node) -> dict[bytes, Node]:
     return {node.path: node for node in nodes}
 
 
-def _draft(nodes: dict[bytes, Node], pending: dict[bytes, InFlight] | None = None) -> Draft:
+def _draft(nodes: dict[bytes, Node], pending: Pending | None = None) -> Draft:
     return Draft(nodes, {} if pending is None else pending, now_ms=77)
 
 
-def _in_flight(draft: Draft, zxid: int = UNKNOWN) -> dict[bytes, InFlight]:
+def _in_flight(draft: Draft, zxid: int = UNKNOWN) -> Pending:
     """What those find who come while the draft is on its way."""
     _, after = draft.writes()
     flight = _Somebody()
-    for node in after.values():
+    for node in after.values() if zxid else ():
         made_at(node, zxid)
     return {path: (node, flight) for path, node in after.items()}
 

@@ -11,7 +11,7 @@ import pytest
 from quoracy.clock import ManualClock
 from quoracy.engines.opening import open_embedded
 from quoracy.faces.zookeeper.admin.four_letter import WORDS, answer, is_word
-from quoracy.faces.zookeeper.admin.version import FULL_VERSION
+from quoracy.faces.zookeeper.admin.report import FULL_VERSION
 from quoracy.store.api import Store
 from tests.unit.faces.zookeeper.server_views import SESSION, FixedSession, FixedView, busy_view
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from quoracy.faces.zookeeper.tree.errors import ZkError
 from quoracy.faces.zookeeper.tree.paths import (
     ROOT,
+    ZkError,
     is_special,
     is_valid,
     is_valid_below,
@@ -91,7 +91,7 @@ def test_what_a_server_would_not_create_is_a_bad_argument(path: bytes, valid_wit
 def test_below_a_valid_path_only_the_name_decides(path: bytes) -> None:
     cut = path.rfind(b"/")
     if cut == 0 or (cut > 1 and is_valid(path[:cut])):
-        assert is_valid_below(path, cut) == (is_valid(path) and path != b"/")
+        assert is_valid_below(path, cut) == is_valid(path)
 
 
 def test_the_root_with_a_sequence_number_is_a_path() -> None:

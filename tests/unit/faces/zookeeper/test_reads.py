@@ -13,7 +13,7 @@ import pytest
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree import reads as reads_module
 from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, SUPER, Identity, digest_of
-from quoracy.faces.zookeeper.tree.errors import ZkError
+from quoracy.faces.zookeeper.tree.paths import ZkError
 from quoracy.faces.zookeeper.tree.reads import READ_REQUESTS, ReadRequest, Reads
 from quoracy.faces.zookeeper.tree.watches import WatchTable
 from quoracy.wire.zookeeper.codes import AddWatchMode, Err, WatcherType

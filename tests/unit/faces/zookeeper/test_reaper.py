@@ -168,7 +168,7 @@ async def test_it_looks_every_interval(it: Ensemble, client: Client) -> None:
 async def test_a_child_that_comes_in_between_saves_it(it: Ensemble, client: Client) -> None:
     """Its last child went, it was found to be due; then another came, and the removal is refused."""
     relay = Relay(it.store)
-    behind = await it.start(store=relay, sole_writer=False)
+    behind = await it.start(store=relay)
     await client.ask(_container(b"/c"))
     await client.ask(create(b"/c/a"))
     await client.ask(Delete(b"/c/a", -1))
@@ -184,7 +184,7 @@ async def test_a_child_that_comes_in_between_saves_it(it: Ensemble, client: Clie
 
 
 async def test_where_several_look_the_first_wins(it: Ensemble, client: Client) -> None:
-    second = await it.start(store=Relay(it.store), sole_writer=False)
+    second = await it.start(store=Relay(it.store))
     for number in range(3):
         await client.ask(_ttl(b"/t%d" % number, 1))
     await it.settle()

@@ -192,12 +192,12 @@ async def test_a_revision_that_may_be_ours_waits_until_the_store_says_so(it: Ens
 
 async def test_when_history_is_gone_watchers_are_told_the_difference(it: Ensemble) -> None:
     relay = Relay(it.store)
-    near = await it.start(sole_writer=False)
-    far = await it.start(store=relay, sole_writer=False)
+    near = await it.start()
+    far = await it.start(store=relay)
     here, there = await it.session(near), await it.session(far)
     gone: list[int] = []
     moved: list[int] = []
-    far.on_session_gone, far.on_session_moved = gone.append, moved.append
+    far.applier.on_session_gone, far.applier.on_session_moved = gone.append, moved.append
     for path in (b"/same", b"/set", b"/deleted", b"/deleted/child", b"/again", b"/set/twice"):
         await here.ask(create(path))
     await here.ask(create(b"/e", flags=1))
@@ -260,7 +260,7 @@ async def _newest(it: Ensemble) -> int:
 
 async def test_children_are_told_to_go_before_their_parents(it: Ensemble) -> None:
     relay = Relay(it.store)
-    near, far = await it.start(sole_writer=False), await it.start(store=relay, sole_writer=False)
+    near, far = await it.start(), await it.start(store=relay)
     client = await it.session(near)
     for path in (b"/a", b"/a/b", b"/a/b/c"):
         await client.ask(create(path))
@@ -489,12 +489,12 @@ async def test_when_the_disk_fails_nothing_is_acknowledged_and_it_ends(
 async def test_an_error_of_its_own_ends_a_replica_not_the_store(
     it: Ensemble, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = await it.start(sole_writer=False), await it.start(sole_writer=False)
+    first, second = await it.start(), await it.start()
 
     def fail(id: int) -> None:
         raise RuntimeError("a bug")
 
-    first.on_session_gone = fail
+    first.applier.on_session_gone = fail
     client, gone = await it.session(second), await it.session(second)
     await it.store.revoke(gone.session_id)
     with pytest.raises(RuntimeError, match="a bug"):

@@ -113,10 +113,12 @@ class Fragile(Remote):
         self.is_away = asyncio.Event()
         self.is_back = asyncio.Event()
         self.is_back.set()
+        self.on_away: Callable[[], None] = lambda: None
 
     def go_away(self) -> None:
         self.is_back.clear()
         self.is_away.set()
+        self.on_away()
 
     def come_back(self) -> None:
         self.is_away.clear()
@@ -156,19 +158,13 @@ class _FragileWatch:
     async def __aexit__(self, *args: object) -> None:
         await self._stream.__aexit__(*args)
 
-    def __aiter__(self) -> Self:
-        return self
+    def poll(self) -> Any:
+        self._store._check()
+        return self._stream.poll()
 
-    async def __anext__(self) -> Any:
-        following = asyncio.ensure_future(anext(self._stream))
-        away = asyncio.ensure_future(self._store.is_away.wait())
-        try:
-            await asyncio.wait([following, away], return_when=asyncio.FIRST_COMPLETED)
-            self._store._check()
-            return following.result()
-        finally:
-            following.cancel()
-            away.cancel()
+    def on_ready(self, call: Callable[[], None]) -> None:
+        self._stream.on_ready(call)
+        self._store.on_away = call
 
 
 async def test_client_is_served() -> None:

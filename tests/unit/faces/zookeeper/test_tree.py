@@ -11,7 +11,7 @@ from quoracy.errors import DataError
 from quoracy.faces.zookeeper.tree import layout
 from quoracy.faces.zookeeper.tree.layout import NodeKind
 from quoracy.faces.zookeeper.tree.znodes import Node, Tree, as_int32
-from quoracy.faces.zookeeper.writing.commits import Request
+from quoracy.faces.zookeeper.writing.in_flight import Request
 from quoracy.store.model import Put, Txn
 from quoracy.wire.zookeeper.codes import EventType, Op
 from quoracy.wire.zookeeper.replies import data_body

@@ -29,6 +29,8 @@ from quoracy.faces.common.guards import HostGuard, OriginGuard
 from quoracy.faces.common.http1 import Http1Connections
 from quoracy.faces.zookeeper.admin.four_letter import NOT_SERVING
 from quoracy.faces.zookeeper.admin.report import (
+    FULL_VERSION,
+    ServerView,
     data_size,
     environment,
     last_operation,
@@ -39,8 +41,6 @@ from quoracy.faces.zookeeper.admin.report import (
     zoo_cfg,
 )
 from quoracy.faces.zookeeper.admin.stats import ConnectionStats
-from quoracy.faces.zookeeper.admin.version import FULL_VERSION
-from quoracy.faces.zookeeper.admin.view import ServerView
 
 __all__ = ["COMMANDS", "make_admin_app", "run_command", "serve_admin"]
 

@@ -24,6 +24,8 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from quoracy.faces.zookeeper.admin.report import (
+    FULL_VERSION,
+    ServerView,
     data_size,
     environment,
     hex64,
@@ -33,8 +35,6 @@ from quoracy.faces.zookeeper.admin.report import (
     session_deadlines_ms,
 )
 from quoracy.faces.zookeeper.admin.stats import ConnectionStats
-from quoracy.faces.zookeeper.admin.version import FULL_VERSION
-from quoracy.faces.zookeeper.admin.view import ServerView
 
 __all__ = ["NOT_SERVING", "WORDS", "answer", "is_enabled", "is_word"]
 

@@ -19,19 +19,26 @@ import math
 import os
 import platform
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, Protocol, TypeAlias
 
+from quoracy.clock import Clock
 from quoracy.errors import LeaseNotFound, QuoracyError
-from quoracy.faces.zookeeper.admin.stats import ConnectionStats, Latency
-from quoracy.faces.zookeeper.admin.version import FULL_VERSION
-from quoracy.faces.zookeeper.admin.view import ServerView
+from quoracy.faces.zookeeper.admin.stats import ConnectionStats, Latency, ServerStats
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.store.api import Store
 from quoracy.store.model import ClusterHealth, LeaseId
 from quoracy.wire.zookeeper.codes import Op
 
 __all__ = [
+    "FULL_VERSION",
+    "ZOOKEEPER_VERSION",
     "Figure",
+    "ServerView",
+    "SessionView",
+    "TreeView",
+    "WatchesView",
     "data_size",
     "environment",
     "hex64",
@@ -42,6 +49,11 @@ __all__ = [
     "session_deadlines_ms",
     "zoo_cfg",
 ]
+
+# The version whose protocol this face speaks: clients and monitors ask for it.
+ZOOKEEPER_VERSION: Final = "3.8.4"
+# Tools read the digits before the hyphen; after it ZooKeeper has its commit and its day of birth.
+FULL_VERSION: Final = f"{ZOOKEEPER_VERSION}-quoracy, built on Python {platform.python_version()}"
 
 Figure: TypeAlias = str | int | float
 
@@ -81,6 +93,96 @@ _OPERATIONS: Mapping[int, str] = {
     Op.REMOVE_WATCHES: "REMW",
     Op.WHO_AM_I: "HOMI",
 }
+
+
+# -- the server, as the four-letter words and the admin commands see it
+
+
+class SessionView(Protocol):
+    @property
+    def ephemerals(self) -> Collection[bytes]: ...
+
+
+class TreeView(Protocol):
+    @property
+    def zxid(self) -> int: ...
+
+    @property
+    def nodes(self) -> Mapping[bytes, object]:
+        """By path."""
+        ...
+
+    @property
+    def data_bytes(self) -> int:
+        """What the data of all of them take."""
+        ...
+
+    @property
+    def sessions(self) -> Mapping[int, SessionView]: ...
+
+
+class WatchesView(Protocol):
+    @property
+    def count(self) -> int:
+        """All watches there are: a watcher that has two kinds on a path counts twice."""
+        ...
+
+    def by_path(self) -> Iterable[tuple[bytes, Iterable[int]]]:
+        """Each watched path, with the sessions that watch it."""
+        ...
+
+    def by_session(self) -> Iterable[tuple[int, Iterable[bytes]]]:
+        """Each watching session, with the paths it watches."""
+        ...
+
+
+class ServerView(Protocol):
+    """One server, as those see it who ask about it."""
+
+    @property
+    def running(self) -> bool:
+        """Whether requests are served: the tree is there and follows the store."""
+        ...
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether nothing can be written, and only those are served who asked for that."""
+        ...
+
+    @property
+    def health(self) -> ClusterHealth | None:
+        """Of the cluster the store stands on, if it does."""
+        ...
+
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def settings(self) -> ZooKeeperSettings: ...
+
+    @property
+    def stats(self) -> ServerStats:
+        """Its `connections` are those that are open now."""
+        ...
+
+    @property
+    def tree(self) -> TreeView: ...
+
+    @property
+    def watches(self) -> WatchesView: ...
+
+    @property
+    def client_port(self) -> int:
+        """-1 if there is none."""
+        ...
+
+    @property
+    def secure_client_port(self) -> int:
+        """-1 if there is none."""
+        ...
 
 
 def last_operation(connection: ConnectionStats) -> str:

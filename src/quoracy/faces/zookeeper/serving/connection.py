@@ -11,9 +11,9 @@ Invariants
     * An event is in the output before any reply that was made after it.
     * What a peer sends ends at most its own connection: no exception leaves `feed`.
     * Memory is bounded.  A peer that does not read is not answered: once its output stands still, what
-      it asks is kept, up to a bound (see `intake`), and then it is not read from.  Only events go on,
-      and past `UNREAD_EVENTS_BYTES_MAX` of them the connection ends.  The same holds for what waits for
-      the store: see `throttle`.
+      it asks is kept, up to a bound (see `request_queue`), and then it is not read from.  Only events
+      go on, and past `UNREAD_EVENTS_BYTES_MAX` of them the connection ends.  The same holds for what
+      waits for the store: see `Throttle`.
     * Nothing is sent after `is_over`.
 
 Differs from ZooKeeper:
@@ -26,21 +26,28 @@ from __future__ import annotations
 
 import logging
 import struct
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
+from quoracy.clock import Clock
 from quoracy.errors import ProtocolError
+from quoracy.faces.common.reply_socket import ReplySocket
 from quoracy.faces.zookeeper.admin.four_letter import is_word
-from quoracy.faces.zookeeper.admin.stats import ConnectionStats
-from quoracy.faces.zookeeper.serving.interfaces import Peer, Surroundings
-from quoracy.faces.zookeeper.serving.pending_requests import Turn
+from quoracy.faces.zookeeper.admin.stats import ConnectionStats, ServerStats
 from quoracy.faces.zookeeper.serving.read_only import NOT_READ_ONLY_OPS, ReadOnlySessions
-from quoracy.faces.zookeeper.serving.receive_queue import Intake
-from quoracy.faces.zookeeper.serving.sessions import Session, SessionKeeper
+from quoracy.faces.zookeeper.serving.request_queue import (
+    Peer,
+    PendingRequest,
+    ReceiveQueue,
+    Throttle,
+)
+from quoracy.faces.zookeeper.serving.sessions import Session, SessionKeeper, Sessions
+from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree import acl
 from quoracy.faces.zookeeper.tree.acl import Identity
-from quoracy.faces.zookeeper.tree.errors import ZkError
-from quoracy.faces.zookeeper.tree.reads import READ_REQUESTS, ReadRequest
-from quoracy.faces.zookeeper.writing.commits import Request as Write
+from quoracy.faces.zookeeper.tree.paths import ZkError
+from quoracy.faces.zookeeper.tree.reads import READ_REQUESTS, ReadRequest, Reads
+from quoracy.faces.zookeeper.tree.replica import Replica
+from quoracy.faces.zookeeper.writing.in_flight import Request as Write
 from quoracy.store.completion import Reply
 from quoracy.wire.zookeeper.codes import PASSWORD_BYTES, XID_PING, Err, Op, Perm
 from quoracy.wire.zookeeper.jute import FrameLengthError
@@ -64,13 +71,13 @@ from quoracy.wire.zookeeper.requests import (
     decode_request,
 )
 
-__all__ = ["Connection"]
+__all__ = ["Connection", "ServerContext"]
 
 logger = logging.getLogger(__name__)
 
 # Replies are handed over in pieces of this size, so that a peer that does not read is noticed in time.
 _OUTPUT_BYTES: Final = 256 * 1024
-# And after so many requests the others have their turn.
+# And after so many requests the others have their write.
 _REQUESTS_AT_ONCE: Final = 1000
 UNREAD_EVENTS_BYTES_MAX = 16 << 20
 # One connection may prove to be so many different people.
@@ -87,14 +94,61 @@ _READS: Final = frozenset(READ_REQUESTS)
 _WRITES: Final = frozenset({SetAcl, Check, Multi, Sync})  # that are not plain
 
 
+class ServerContext(Protocol):
+    """What all connections of a server share."""
+
+    @property
+    def running(self) -> bool: ...
+
+    @property
+    def settings(self) -> ZooKeeperSettings: ...
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def replica(self) -> Replica: ...
+
+    @property
+    def reads(self) -> Reads: ...
+
+    @property
+    def sessions(self) -> Sessions: ...
+
+    @property
+    def read_only(self) -> ReadOnlySessions | None:
+        """The sessions while nothing can be written; None while `sessions` has them."""
+        ...
+
+    @property
+    def stats(self) -> ServerStats: ...
+
+    @property
+    def throttle(self) -> Throttle: ...
+
+    def answer_word(self, word: bytes, rest: bytes, connection: Connection) -> None:
+        """Find the answer to a four-letter word and have the connection `say` it."""
+        ...
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Call its `flush` when whatever is going on now is done."""
+        ...
+
+    def go_on_soon(self, connection: Connection) -> None:
+        """Call its `go_on` when the others have had their write."""
+        ...
+
+
 class Connection:
     """Fed by the server with what arrives; itself the caller and the watcher of its requests."""
 
-    def __init__(self, face: Surroundings, peer: Peer, stats: ConnectionStats) -> None:
-        self._face, self._peer, self.stats = face, peer, stats
+    def __init__(
+        self, face: ServerContext, peer: Peer, replies: ReplySocket, stats: ConnectionStats
+    ) -> None:
+        self._face, self._peer, self._replies, self.stats = face, peer, replies, stats
         self._throttle, self._now = face.throttle, face.clock.now
         self._replica, self._reads = face.replica, face.reads
-        self._commits = face.replica.commits
+        self._pipeline = face.replica.pipeline
         self._sessions: SessionKeeper = face.sessions
         self._read_only: ReadOnlySessions | None = None  # they are, if nothing can be written
         self._tree, self._watches = face.replica.tree, face.replica.watches
@@ -107,14 +161,15 @@ class Connection:
         self._connecting: ConnectRequest | None = None
         self._connecting_since = 0.0
         self._first: bytes | None = b""  # what came of the first four
-        self._turns: list[Turn] = []  # (mostly short: the first one goes quicker than from a deque)
+        self._pending: list[
+            PendingRequest
+        ] = []  # (mostly short: the first one goes quicker than from a deque)
         # Whoever keeps requests there has seen to it that `go_on` will be called.
-        self._intake = Intake(peer, stats, face.settings.jute_maxbuffer)
+        self._received = ReceiveQueue(peer, stats, face.settings.jute_maxbuffer)
         self._output: list[bytes] = []
         self._output_bytes = 0
-        self._ahead: Reply | None = None  # of the first turn, that another thread may be sending
         self._came_alone = False  # the request that is being taken
-        self._ahead_is_due = False  # it was durable: what is not sent of it is ours to send
+        self._reply_is_due = False  # what another thread may have sent is to be settled
         self.is_busy = False  # whoever keeps it so will flush
         self._flush_due = self._go_on_due = False
         self._can_write = True
@@ -174,8 +229,9 @@ class Connection:
         """Hand over what there is to send; whether the peer still takes it."""
         self._flush_due = False
         output = self._output
-        if self._ahead is not None and (output or self._ahead_is_due):
-            self._settle_ahead()
+        if output or self._reply_is_due:
+            self._reply_is_due = False
+            self._replies.settle()
         if output:
             data = output[0] if len(output) == 1 else b"".join(output)
             output.clear()
@@ -186,8 +242,8 @@ class Connection:
     def finish(self) -> None:
         """Take nothing more, and hang up as soon as everything that was taken is answered."""
         self._is_finishing = True
-        self._intake.kept.clear()
-        if not self._turns:
+        self._received.kept.clear()
+        if not self._pending:
             self.hang_up("this server stops")
 
     def lost(self) -> None:
@@ -199,13 +255,12 @@ class Connection:
         if self._session is not None:
             self._replica.watches.drop(self)
             self._sessions.disconnected(self._session, self)
-        for turn in self._turns:
+        for pending in self._pending:
             throttle.count -= 1
-            throttle.size -= turn.size
-        self._turns.clear()
-        self._intake.kept.clear()
-        if self._ahead is not None:
-            self._settle_ahead()
+            throttle.size -= pending.size
+        self._pending.clear()
+        self._received.kept.clear()
+        self._replies.settle()
         self._output.clear()
         self._face.stats.disconnected(self.stats)
 
@@ -247,7 +302,7 @@ class Connection:
 
     def _split(self, data: bytes) -> list[bytes]:
         try:
-            return self._intake.split(data)
+            return self._received.split(data)
         except FrameLengthError as error:
             if error.length > 0:
                 self._face.stats.large_requests_rejected += 1
@@ -270,7 +325,7 @@ class Connection:
         # Since the connection was made the replica may have been replaced.
         self._replica, self._reads, self._read_only = face.replica, face.reads, face.read_only
         self._sessions = face.sessions if self._read_only is None else self._read_only
-        self._tree, self._commits = self._replica.tree, self._replica.commits
+        self._tree, self._pipeline = self._replica.tree, self._replica.pipeline
         self._watches = self._replica.watches
         if request.session_id:
             face.stats.connection_revalidate_count += 1
@@ -323,7 +378,7 @@ class Connection:
             self._keep(frames)
             return
         now = self._sessions.touch(session)
-        if self._intake.kept:
+        if self._received.kept:
             self._keep(frames)
         elif now > session.sure_until:
             self._keep(frames)
@@ -335,10 +390,10 @@ class Connection:
 
     def _keep(self, frames: list[bytes]) -> None:
         if not self.is_over and not self._closes_session:
-            self._intake.keep(frames)
+            self._received.keep(frames)
 
     def _take_kept(self) -> None:
-        kept, session = self._intake.kept, self._session
+        kept, session = self._received.kept, self._session
         if kept and session is not None:
             now = self._sessions.touch(session)
             if now > session.sure_until:
@@ -346,16 +401,16 @@ class Connection:
                 return
             taken = self._take(kept, now)
             if taken and not self.is_over:
-                self._intake.taken(taken)
+                self._received.taken(taken)
 
     def _take(self, frames: list[bytes], now: float) -> int:
         """Take requests in order, and say how many: fewer if the rest has to wait, or if it is over."""
-        turns, commits = self._turns, self._commits
+        pending, pipeline = self._pending, self._pipeline
         if not self._can_write:
             return 0  # `resume` will have the rest taken
         self._came_alone = len(frames) == 1
         for index, frame in enumerate(frames):
-            if turns and not self._may_take_more():
+            if pending and not self._may_take_more():
                 return index
             if index == _REQUESTS_AT_ONCE:
                 self._go_on_later()
@@ -373,14 +428,14 @@ class Connection:
                 continue
             kind = type(request)
             if isinstance(request, PlainWrite) or kind in _WRITES:
-                turn = self._queue(xid, op, request, len(frame), now)
-                turn.is_pending = True
-                commits.submit(cast(Write, request), self, turn)
+                write = self._queue(xid, op, request, len(frame), now)
+                write.is_pending = True
+                pipeline.submit(cast(Write, request), self, write)
             elif kind is Auth:
                 self._authenticate(xid, cast(Auth, request), now)
             elif kind is Sasl:
                 self._reply(xid, op, 0, _NO_TOKEN, now, now, zxid=0)
-            elif turns:
+            elif pending:
                 self._queue(xid, op, request, len(frame), now)
             else:
                 self._answer(xid, op, request, now, now)
@@ -399,19 +454,21 @@ class Connection:
         self._face.stats.request_throttle_wait_count += 1
         return False  # the rest is taken when the first of what is unanswered has been answered
 
-    def _queue(self, xid: int, op: int, request: Request | None, size: int, now: float) -> Turn:
-        turn = Turn(self, xid, op, request, size, now)
-        self._turns.append(turn)
+    def _queue(
+        self, xid: int, op: int, request: Request | None, size: int, now: float
+    ) -> PendingRequest:
+        queued = PendingRequest(self, xid, op, request, size, now)
+        self._pending.append(queued)
         self._throttle.count += 1
         self._throttle.size += size
         if op == _CLOSE_SESSION:
             self._closes_session = True
-        return turn
+        return queued
 
     def _take_malformed(self, xid: int, op: int, size: int, now: float) -> None:
         if op in (Op.AUTH, Op.SASL):
             raise ProtocolError("it cannot be read who it says it is")
-        if self._turns:
+        if self._pending:
             self._queue(xid, op, None, size, now)
         else:
             self._answer(xid, op, None, now, now)
@@ -470,9 +527,9 @@ class Connection:
         if self._read_only is not None:
             self._close_read_only(xid, self._read_only, started)
             return
-        turn = self._queue(xid, Op.CLOSE_SESSION, None, 0, started)
-        turn.is_pending = True
-        self._commits.submit(CloseSession(), self, turn)
+        write = self._queue(xid, Op.CLOSE_SESSION, None, 0, started)
+        write.is_pending = True
+        self._pipeline.submit(CloseSession(), self, write)
 
     def _close_read_only(self, xid: int, sessions: ReadOnlySessions, started: float) -> None:
         assert self._session is not None
@@ -483,13 +540,13 @@ class Connection:
         else:
             self._reply(xid, Op.ERROR, Err.NOT_READ_ONLY, b"", started, now)
 
-    def settled(self, turn: Turn) -> None:
+    def settled(self, write: PendingRequest) -> None:
         """The replica has carried out a write."""
         if self.is_over:
             return
-        if turn.outcome is None:
+        if write.outcome is None:
             self.hang_up("nobody knows what became of a request of it")
-        elif self._turns[0] is not turn:
+        elif self._pending[0] is not write:
             pass  # it is answered when its turn comes
         elif self.is_busy:
             self._advance()
@@ -501,38 +558,38 @@ class Connection:
                 self._stumbled(error)
             finally:
                 self.is_busy = False
-            if self._intake.kept:
+            if self._received.kept:
                 self._go_on_later()
             else:
                 self._flush_later()
 
     def _advance(self) -> None:
         """Answer from the front, up to a write that is not done."""
-        turns, throttle = self._turns, self._throttle
-        if not turns:
+        pending, throttle = self._pending, self._throttle
+        if not pending:
             return
         now = self._now()
-        while turns and self._can_write and not turns[0].is_pending:
-            turn = turns[0]
-            del turns[0]
+        while pending and self._can_write and not pending[0].is_pending:
+            write = pending[0]
+            del pending[0]
             throttle.count -= 1
-            throttle.size -= turn.size
-            outcome = turn.outcome
-            if turn.reply is not None and outcome is not None:
-                self._has_replied(turn, turn.reply, now)
+            throttle.size -= write.size
+            outcome = write.outcome
+            if write.ready_reply is not None and outcome is not None:
+                self._has_replied(write, write.ready_reply, now)
             elif outcome is None:
-                self._answer(turn.xid, turn.op, turn.request, turn.started, now)
+                self._answer(write.xid, write.op, write.request, write.started, now)
             else:
-                op = _ERROR if outcome.err else turn.op
-                self._reply(turn.xid, op, outcome.err, outcome.body, turn.started, now, wrote=True)
-                if turn.op == _CLOSE_SESSION:
+                op = _ERROR if outcome.err else write.op
+                self._reply(write.xid, op, outcome.err, outcome.body, write.started, now, wrote=True)
+                if write.op == _CLOSE_SESSION:
                     logger.debug("%s closed its session %x", self.stats.address, self.session_id)
                     self._end()
             if self.is_over:
                 return
             if self._output_bytes > _OUTPUT_BYTES:
                 self.flush()
-        if self._is_finishing and not turns:
+        if self._is_finishing and not pending:
             self.hang_up("this server stops")
 
     def _reply(
@@ -558,48 +615,33 @@ class Connection:
 
     # -- replies that other threads send -----------------------------------------------------
 
-    def reply_ahead(self, turn: Turn, zxid: int, body: bytes) -> Reply | None:
-        """The first turn will end so: what its reply is, for another thread to send.
+    def reply_ahead(self, write: PendingRequest, zxid: int, body: bytes) -> Reply | None:
+        """The only pending request will end so: its reply, for another thread to send.
 
         Until that is settled nothing else may be sent.  No event may come: who watches anything is
         answered by the loop, which keeps the order.  So is who has sent several requests together, with
         one send for all of them.
         """
-        if not self._came_alone or len(self._turns) != 1 or self.is_over:
+        if not self._came_alone or len(self._pending) != 1 or self.is_over:
             return None
-        if self._ahead is not None:
-            self._settle_ahead()  # of the turn before; mostly it was sent, and this is what came of it
         if self._output or not self._can_write:
             return None
         if self._watches.is_any and self._watches.has(self):
             return None
-        descriptor = self._peer.descriptor()
-        if descriptor < 0:
-            return None
-        turn.reply = self._ahead = reply = Reply(descriptor, encode_reply(turn.xid, zxid, 0, body))
-        self._ahead_is_due = False
+        reply = self._replies.offer(encode_reply(write.xid, zxid, 0, body))
+        self._reply_is_due = False  # one before it has been settled
+        write.ready_reply = reply
         return reply
 
-    def _has_replied(self, turn: Turn, reply: Reply, now: float) -> None:
-        """The turn that has such a reply is durable."""
-        if reply is self._ahead:
-            self._ahead_is_due = True  # it is probably being sent right now
-        elif not reply.sent_bytes:
+    def _has_replied(self, write: PendingRequest, reply: Reply, now: float) -> None:
+        """The write that has such a reply is durable."""
+        if self._replies.finish(reply):
+            self._reply_is_due = True
+        else:
             self._put_out(reply.data)
         self.stats.answered(
-            turn.op, turn.xid, self._tree.zxid, len(reply.data), turn.started, now, True
+            write.op, write.xid, self._tree.zxid, len(reply.data), write.started, now, True
         )
-
-    def _settle_ahead(self) -> None:
-        """From now on nobody else sends; what is left over goes before everything else."""
-        reply, self._ahead = self._ahead, None
-        assert reply is not None
-        reply.take_back()
-        sent, size = reply.sent_bytes, len(reply.data)
-        if sent < size and (sent or self._ahead_is_due):
-            self._output.insert(0, reply.data[sent:] if sent else reply.data)
-            self._output_bytes += size - sent
-        self._ahead_is_due = False
 
     def _put_out(self, data: bytes) -> None:
         self._output.append(data)
@@ -611,7 +653,7 @@ class Connection:
             self._face.go_on_soon(self)
 
     def _flush_later(self) -> None:
-        if not self._flush_due and (self._output or self._ahead_is_due):
+        if not self._flush_due and (self._output or self._reply_is_due):
             self._flush_due = True
             self._face.flush_soon(self)
 

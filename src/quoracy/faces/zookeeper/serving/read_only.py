@@ -32,9 +32,15 @@ import logging
 from typing import Final
 
 from quoracy.clock import Clock
-from quoracy.faces.zookeeper.serving.sessions import Session, SessionConnection, negotiated
+from quoracy.faces.zookeeper.serving.sessions import (
+    Session,
+    SessionConnection,
+    negotiated,
+    random_id,
+    random_password,
+)
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
-from quoracy.faces.zookeeper.tree.secrets import is_same, random_id, random_password
+from quoracy.faces.zookeeper.tree.acl import is_same
 from quoracy.faces.zookeeper.tree.znodes import Tree
 from quoracy.wire.zookeeper.codes import Op
 from quoracy.wire.zookeeper.requests import ConnectRequest

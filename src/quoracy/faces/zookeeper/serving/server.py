@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import socket
 import ssl as tls
 from collections import Counter
@@ -32,13 +31,13 @@ from typing import cast
 
 from quoracy.clock import Clock, SystemClock
 from quoracy.errors import QuoracyError
-from quoracy.faces.common.descriptors import NO_DESCRIPTOR, own_descriptor
+from quoracy.faces.common.reply_socket import Descriptors, ReplySocket
 from quoracy.faces.zookeeper.admin import four_letter
 from quoracy.faces.zookeeper.admin.stats import ServerStats
 from quoracy.faces.zookeeper.serving.connection import Connection
 from quoracy.faces.zookeeper.serving.read_only import ReadOnlySessions
+from quoracy.faces.zookeeper.serving.request_queue import Throttle
 from quoracy.faces.zookeeper.serving.sessions import Sessions
-from quoracy.faces.zookeeper.serving.throttle import Throttle
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree.reads import Reads
 from quoracy.faces.zookeeper.tree.replica import Replica
@@ -46,7 +45,6 @@ from quoracy.faces.zookeeper.tree.watches import WatchTable
 from quoracy.faces.zookeeper.tree.znodes import Tree
 from quoracy.faces.zookeeper.writing.container_manager import Reaper
 from quoracy.store.api import Store
-from quoracy.store.legacy import OnCluster, RepliesAhead
 from quoracy.store.model import ClusterHealth
 
 __all__ = ["Face", "serve_zookeeper"]
@@ -63,33 +61,25 @@ DRAIN_S = 0.5
 RETRY_S = 0.5
 CHECK_EVERY_S = 5.0
 
-# Connections that have a second descriptor, for threads that send replies.  The loop can do it as well,
-# and those who connect need descriptors, too.
-DESCRIPTORS_MAX = 1024
-
 _WRITE_BUFFER_MAX = 1 << 20
-_UNASKED = -2
 
 
 class Face:
     """What all connections share; and what is shown to those who ask how the server is doing."""
 
-    def __init__(
-        self, store: Store, settings: ZooKeeperSettings, clock: Clock, *, sole_writer: bool
-    ) -> None:
+    def __init__(self, store: Store, settings: ZooKeeperSettings, clock: Clock) -> None:
         self.store, self.settings, self.clock = store, settings, clock
-        self.catch_up = store.catch_up if isinstance(store, RepliesAhead) else None
+        self.catch_up = store.catch_up
         self.stats = ServerStats(now=clock.now())
         self.throttle = Throttle(settings.global_outstanding_limit)
         self.client_port = self.secure_client_port = -1
         self.loop = asyncio.get_running_loop()
-        self._sole_writer = sole_writer
         self._lines: set[_Line] = set()
         self._by_host: Counter[str] = Counter()
         self._refused: Counter[str] = Counter()
         self._all_gone = asyncio.Event()
         self._is_draining = False
-        self._descriptors_left = DESCRIPTORS_MAX
+        self.descriptors = Descriptors()
         self._to_flush: list[Connection] = []
         self._to_go_on: list[Connection] = []
         self._pass_due = False
@@ -99,11 +89,11 @@ class Face:
 
     def _begin(self) -> None:
         """A replica that knows nothing yet, and what goes with it."""
-        self.replica = Replica(self.store, self.settings, self.clock, sole_writer=self._sole_writer)
+        self.replica = Replica(self.store, self.settings, self.clock)
         self.reads = Reads(self.replica.tree, self.replica.watches, self.settings)
         self.sessions = Sessions(self.store, self.replica, self.settings, self.clock)
-        self.replica.on_session_gone = self._session_gone
-        self.replica.on_session_moved = self._session_moved
+        self.replica.applier.on_session_gone = self._session_gone
+        self.replica.applier.on_session_moved = self._session_moved
         if self.read_only is not None:
             self.read_only.stop()
         health = self.health
@@ -134,7 +124,8 @@ class Face:
     @property
     def health(self) -> ClusterHealth | None:
         """Of the cluster the store stands on, if it does."""
-        return self.store.health() if isinstance(self.store, OnCluster) else None
+        cluster = self.store.cluster
+        return None if cluster is None else cluster.health()
 
     @property
     def tree(self) -> Tree:
@@ -221,19 +212,6 @@ class Face:
             del self._by_host[line.host]
         if not self._lines:
             self._all_gone.set()
-
-    def take_descriptor(self, transport: asyncio.Transport) -> int:
-        """One that others may send to, while there are some."""
-        if not self._descriptors_left:
-            return NO_DESCRIPTOR
-        descriptor = own_descriptor(transport)
-        if descriptor >= 0:
-            self._descriptors_left -= 1
-        return descriptor
-
-    def give_descriptor_back(self, descriptor: int) -> None:
-        os.close(descriptor)
-        self._descriptors_left += 1
 
     async def check_forever(self) -> None:
         """Say now and then who was refused: one line, however many there were."""
@@ -332,7 +310,7 @@ class _Line(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._peer_is_done = False
-        self._descriptor = _UNASKED  # for replies that other threads send
+        self._replies = ReplySocket(face.descriptors)
 
     # -- the transport's side
 
@@ -353,13 +331,15 @@ class _Line(asyncio.Protocol):
         stats = face.stats.connected(
             self.host, name[1], now=face.clock.now(), wall=face.clock.wall(), secure=self._secure
         )
-        self.connection = Connection(face, self, stats)
+        self._replies.open(self._transport)
+        self.connection = Connection(face, self, self._replies, stats)
         face.came(self)
         self._timer = face.loop.call_later(SESSIONLESS_S, self._check_begun)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (the name is asyncio's)
         # Whatever refers to us is let go of: it is all freed now, and not left to the collector.
         self._transport = None
+        self._replies.close()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -367,13 +347,9 @@ class _Line(asyncio.Protocol):
             self.connection.lost()
             self.connection = None
             self._face.left(self)
-        if self._descriptor >= 0:
-            self._face.give_descriptor_back(self._descriptor)
-            self._descriptor = NO_DESCRIPTOR
 
     def data_received(self, data: bytes) -> None:
-        if self._face.catch_up is not None:
-            self._face.catch_up()
+        self._face.catch_up()
         if self.connection is not None:
             self.connection.feed(data)
 
@@ -400,14 +376,6 @@ class _Line(asyncio.Protocol):
             self.connection.hang_up(f"it has not said what it wants for {SESSIONLESS_S:g} s")
 
     # -- the connection's side
-
-    def descriptor(self) -> int:
-        transport = self._transport
-        if transport is None or transport.is_closing() or transport.get_write_buffer_size():
-            return NO_DESCRIPTOR
-        if self._descriptor == _UNASKED:
-            self._descriptor = self._face.take_descriptor(transport)
-        return self._descriptor
 
     def send(self, data: bytes) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -451,20 +419,19 @@ async def serve_zookeeper(
     ssl: tls.SSLContext | None = None,
     secure_listener: socket.socket | None = None,
     clock: Clock | None = None,
-    sole_writer: bool = False,
 ) -> AsyncIterator[Face]:
     """Answer on bound sockets for as long as the body runs; `secure_listener` speaks TLS, with `ssl`.
 
-    It listens when the tree has been read, or could not be.  `sole_writer`: nothing but this face
-    changes its part of the store.  Left, it lets answers go out for at most `DRAIN_S` seconds.
+    It listens when the tree has been read, or could not be.  Left, it lets answers go out for at most
+    `DRAIN_S` seconds.
     """
     if secure_listener is not None and ssl is None:
         raise ValueError("a secure listener needs an SSL context")
-    face = Face(store, settings or ZooKeeperSettings(), clock or SystemClock(), sole_writer=sole_writer)
+    face = Face(store, settings or ZooKeeperSettings(), clock or SystemClock())
     began = asyncio.Event()
     listening = contextlib.ExitStack()
-    if isinstance(store, OnCluster):
-        listening.callback(store.on_serving(face.serving_changed))
+    if store.cluster is not None:
+        listening.callback(store.cluster.on_serving(face.serving_changed))
     tasks = [face.loop.create_task(face.follow_forever(began))]
     servers: list[asyncio.Server] = []
     try:

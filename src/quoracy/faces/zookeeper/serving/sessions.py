@@ -34,6 +34,7 @@ import asyncio
 import heapq
 import logging
 import math
+import os
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -41,16 +42,24 @@ from quoracy.clock import Clock
 from quoracy.errors import Indeterminate, LeaseExists, LeaseNotFound, QuoracyError, Unavailable
 from quoracy.faces.zookeeper.serving.session_timing import CLUSTER, NEAR, RENEW_S
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
+from quoracy.faces.zookeeper.tree.acl import is_same
 from quoracy.faces.zookeeper.tree.layout import encode_session, session_key
 from quoracy.faces.zookeeper.tree.replica import Replica
-from quoracy.faces.zookeeper.tree.secrets import is_same, random_id, random_password
 from quoracy.faces.zookeeper.tree.znodes import SessionRecord
 from quoracy.store.api import Store
-from quoracy.store.legacy import InProcess, OnCluster
 from quoracy.store.model import Compare, LeaseId, Put, Txn
+from quoracy.wire.zookeeper.codes import PASSWORD_BYTES
 from quoracy.wire.zookeeper.requests import ConnectRequest
 
-__all__ = ["Session", "SessionConnection", "SessionKeeper", "Sessions", "negotiated"]
+__all__ = [
+    "Session",
+    "SessionConnection",
+    "SessionKeeper",
+    "Sessions",
+    "negotiated",
+    "random_id",
+    "random_password",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +160,7 @@ class Sessions:
     ) -> None:
         self._store, self._replica, self._clock = store, replica, clock
         self._settings = settings
-        self._rhythm = CLUSTER if isinstance(store, OnCluster) else NEAR
+        self._rhythm = NEAR if store.cluster is None else CLUSTER
         self._now = clock.now
         self._sessions: dict[int, Session] = {}
         # Those whose lease would let them live on for long after their timeout: (deadline, id), each id
@@ -167,11 +176,7 @@ class Sessions:
     # -- a client connects -----------------------------------------------------------------
 
     def connect(self, request: ConnectRequest, connection: SessionConnection) -> None:
-        zxid, seen = self._replica.tree.zxid, request.last_zxid_seen
-        if seen > zxid and isinstance(self._store, InProcess):
-            connection.hang_up(f"it has seen zxid {seen:#x}, and here it is {zxid:#x}")
-        else:
-            self._start(self._connect(request, connection))
+        self._start(self._connect(request, connection))
 
     async def _connect(self, request: ConnectRequest, connection: SessionConnection) -> None:
         timeout_ms = negotiated(request.timeout_ms, self._settings)
@@ -435,7 +440,7 @@ class Sessions:
 
     async def _end(self, id: int) -> None:
         try:
-            if isinstance(self._store, InProcess) or await self._close_record(id):
+            if await self._close_record(id):
                 await self._store.revoke(id)
         except LeaseNotFound:
             pass  # it has ended already
@@ -443,7 +448,7 @@ class Sessions:
             logger.info("session %x could not be ended, so its lease has to run out: %s", id, error)
 
     async def _close_record(self, id: int) -> bool:
-        """Before a lease is revoked where there are other nodes: the session may have moved there.
+        """Before a lease is revoked: where there are other nodes, the session may have moved there.
 
         A revocation cannot be made to depend on anything.  So first nobody can come back to it.
         """
@@ -473,6 +478,16 @@ class Sessions:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+def random_password() -> bytes:
+    # (The module `secrets` draws from the same source, and loads OpenSSL with it.)
+    return os.urandom(PASSWORD_BYTES)
+
+
+def random_id() -> int:
+    """From 0 to 2**63 - 1."""
+    return int.from_bytes(os.urandom(8), "big") >> 1
 
 
 def negotiated(timeout_ms: int, settings: ZooKeeperSettings) -> int:

@@ -20,8 +20,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
-from quoracy.faces.zookeeper.tree.errors import ZkError
-from quoracy.faces.zookeeper.tree.secrets import is_same
+from quoracy.faces.zookeeper.tree.paths import ZkError
 from quoracy.wire.zookeeper.codes import Err
 from quoracy.wire.zookeeper.requests import Acl
 
@@ -36,6 +35,7 @@ __all__ = [
     "fix_up",
     "identities",
     "interned",
+    "is_same",
     "user_name",
     "with_identities",
 ]
@@ -175,6 +175,13 @@ def digest_of(name_and_password: bytes) -> str:
     name = text.split(":", 1)[0]
     digest = hashlib.sha1(text.encode("utf-8"), usedforsecurity=False).digest()
     return f"{name}:{base64.b64encode(digest).decode('ascii')}"
+
+
+def is_same(one: bytes, other: bytes) -> bool:
+    """Whether two secrets are equal; takes as long wherever they differ."""
+    import hmac  # brings OpenSSL, as `secrets` does: 4 MB that most servers never need
+
+    return hmac.compare_digest(one, other)
 
 
 def _same(one: str, other: str) -> bool:

@@ -22,8 +22,7 @@ from typing import Final, Protocol, TypeAlias, assert_never
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree import acl as acls
 from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, Identity
-from quoracy.faces.zookeeper.tree.errors import ZkError
-from quoracy.faces.zookeeper.tree.paths import QUOTA, QUOTA_STATS, ROOT
+from quoracy.faces.zookeeper.tree.paths import QUOTA, QUOTA_STATS, ROOT, ZkError
 from quoracy.faces.zookeeper.tree.watches import Watcher, WatchKind, WatchTable
 from quoracy.faces.zookeeper.tree.znodes import Node, Tree
 from quoracy.wire.zookeeper.codes import AddWatchMode, Err, EventType, KeeperState, Perm, WatcherType

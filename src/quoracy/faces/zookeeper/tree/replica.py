@@ -1,44 +1,37 @@
 """The tree this node serves: brought up from the store, kept up by one watch, and written through.
 
-    store --watch--> Replica.run: Tree.apply -> WatchTable.fire -> Commits.applied -> ended sessions
-
 Invariants
-    * Revisions are applied whole and in order.  Of each, watchers are told first; then whoever wrote it
-      is answered; then the next is looked at.  So on every connection events and answers come in the
-      order of their zxids, and no answer shows what an event has not told yet.
-    * A revision that may be a write of ours waits until the store has said so.
     * What a store on a cluster cannot tell now it will tell later: the tree stays as it is until then,
-      and goes on from there.  Whether it may be shown meanwhile, and to whom, is for others to say.
-    * When the store's history was compacted under the watch, the tree is read anew, and watchers are
-      told what the difference amounts to.
-    * Children that go with the lease of their session leave no record at their parent.  Whoever sees
-      that writes one (`_record_losses`), so that the pzxid outlives this process.
+      and goes on from there.  Whether it may be shown meanwhile, and to whom, others decide.
+    * When the store's history was compacted under the watch, the tree is read anew, and watchers hear
+      what the difference amounts to.
+    * Children that go with the lease of their session leave no record at their parent.  Every node that
+      sees that writes one (`_record_losses`), so that the pzxid outlives this process.
 """
 
 from __future__ import annotations
 
 import asyncio
-import heapq
-import itertools
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from quoracy.clock import Clock, SystemClock
-from quoracy.errors import Compacted, QuoracyError, StoreClosed, Unavailable
+from quoracy.errors import Compacted, LeaseNotFound, QuoracyError, StoreClosed, Unavailable
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree import layout
 from quoracy.faces.zookeeper.tree.acl import OPEN_ACL, READ_ONLY_ACL
+from quoracy.faces.zookeeper.tree.applier import Applier
 from quoracy.faces.zookeeper.tree.layout import NodeKind, kids_key, node_key
 from quoracy.faces.zookeeper.tree.paths import CONFIG, QUOTA, ROOT, ZOOKEEPER
 from quoracy.faces.zookeeper.tree.watches import WatchTable
 from quoracy.faces.zookeeper.tree.znodes import Change, Node, Tree
-from quoracy.faces.zookeeper.writing.commits import Commits, Outcome, Request
-from quoracy.faces.zookeeper.writing.outcome import Calls
+from quoracy.faces.zookeeper.writing.in_flight import OutcomeCall
+from quoracy.faces.zookeeper.writing.pipeline import Outcome, Request, WritePipeline
 from quoracy.faces.zookeeper.writing.proposals import Caller
-from quoracy.store.api import Store, Watch
-from quoracy.store.legacy import InProcess, OnCluster
-from quoracy.store.model import Compare, KeyRange, KeyValue, Put, Txn, WatchBatch
+from quoracy.store.api import Store
+from quoracy.store.model import Compare, KeyRange, KeyValue, Put, Txn
 from quoracy.wire.zookeeper.codes import EventType
 from quoracy.wire.zookeeper.requests import Acl
 
@@ -46,9 +39,9 @@ __all__ = ["Replica"]
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 _PAGE_KEYS = 1000
-# Revisions applied in one go, before others get their turn.
-_APPLY_MAX = 200
 # Parents recorded in one transaction.
 _LOSSES_MAX = 50
 # When that is tried again: after a lost race, and after the store could not take it.
@@ -62,70 +55,69 @@ class Replica:
     """The tree of one node of the service, and the way into the store."""
 
     def __init__(
-        self,
-        store: Store,
-        settings: ZooKeeperSettings | None = None,
-        clock: Clock | None = None,
-        *,
-        sole_writer: bool = False,
+        self, store: Store, settings: ZooKeeperSettings | None = None, clock: Clock | None = None
     ) -> None:
-        """`sole_writer`: nobody but this face changes what is its own in the store."""
         self.node_id = os.urandom(8)
         self.tree = Tree()
         self.watches = WatchTable(self.tree)
         self.ready = asyncio.Event()
-        self.on_session_gone: Callable[[int], None] = lambda _: None
-        self.on_session_moved: Callable[[int], None] = lambda _: None
         self._store = store
         # Such a store is a replica itself, and shows what it has also when it is cut off.
-        self._is_on_cluster = isinstance(store, OnCluster)
+        self._is_on_cluster = store.cluster is not None
         self._clock = clock or SystemClock()
-        settings = settings or ZooKeeperSettings()
-        self.commits = Commits(self, store, settings, self._clock, sole_writer=sole_writer)
-        self._stream: Watch | None = None
-        self._waiters: list[tuple[int, int, asyncio.Future[None]]] = []
-        self._order = itertools.count()
+        self.pipeline = WritePipeline(self, store, settings or ZooKeeperSettings(), self._clock)
+        self.applier = Applier(self.tree, self.watches, self.pipeline, self.node_id)
+        self.applier.on_unrecorded = self._record
+        self._tasks: set[asyncio.Task[None]] = set()
         self._recording: asyncio.Task[None] | None = None
-        self._end: asyncio.Future[None] | None = None
         self._is_over = False
 
     @property
     def unsettled(self) -> set[int]:
-        """Sessions with a write that may still be on its way, though nobody waits for it any more."""
-        return self.commits.unsettled
+        """Sessions with a write that may still be on its way, though no client waits for it."""
+        return self.pipeline.unsettled
 
     @property
     def in_flight_count(self) -> int:
-        return self.commits.count
+        return self.pipeline.count
 
     def submit(
         self, request: Request, caller: Caller, on_outcome: Callable[[Outcome | None], object]
     ) -> None:
-        """Have a write carried out; `on_outcome` hears of it once, maybe before this returns.
+        """Have a write carried out; `on_outcome` is called once, maybe before this returns.
 
-        When it does, every event up to its zxid has been handed out, and the tree is at that zxid.
-        None as the outcome: nobody knows whether it happened, or the session is not ours any more.
+        When it is, every event up to its zxid has been handed out, and the tree is at that zxid.
+        None as the outcome: it is not known whether it happened, or the session is not ours any more.
         """
-        self.commits.submit(request, caller, Calls(on_outcome))
+        self.pipeline.submit(request, caller, OutcomeCall(on_outcome))
 
-    async def caught_up(self, revision: int) -> None:
+    async def caught_up(self, revision: int, *, pause_s: float = 0.0) -> None:
         """Returns when the tree shows everything up to this revision.  Raises `Unavailable`."""
+        if pause_s:
+            await asyncio.sleep(pause_s)
         if self.tree.zxid >= revision:
             return
         if self._is_over:
             raise Unavailable("the replica of the tree has stopped")
-        waiter = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._waiters, (revision, next(self._order), waiter))
-        if self._stream is not None:
-            self._stream.request_progress()
-        await waiter
+        waiter = self.applier.wait(revision)
+        if waiter is not None:
+            await waiter
 
     async def sync(self) -> None:
         """Returns when the tree shows everything that was acknowledged anywhere before this call."""
-        if isinstance(self._store, OnCluster):
-            revision = await self._store.sync()
+        cluster = self._store.cluster
+        if cluster is not None:
+            revision = await cluster.sync()
         else:
             revision = (await self._store.range(b"\0", count_only=True)).revision
+        await self.caught_up(revision)
+
+    async def end_session(self, session_id: int) -> None:
+        """Returns when the tree does not show a session any more."""
+        try:
+            revision = await self._store.revoke(session_id)
+        except LeaseNotFound:
+            return  # it ended before
         await self.caught_up(revision)
 
     async def run(self) -> None:
@@ -148,122 +140,43 @@ class Replica:
         finally:
             self._is_over = True
             self.ready.clear()
-            self.commits.end()
-            await self.commits.errands.stop()
-            self.commits.abandon()
+            self.pipeline.end()
+            tasks = list(self._tasks)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self.pipeline.abandon()
             if self._recording is not None:
                 self._recording.cancel()
-            for _, _, waiter in self._waiters:
-                if not waiter.done():
-                    waiter.set_exception(Unavailable("the replica of the tree has stopped"))
-            self._waiters.clear()
-
-    # -- following -----------------------------------------------------------------------
+            self.applier.stop()
 
     async def _follow(self, revision: int) -> None:
-        if isinstance(self._store, InProcess):
-            await self._follow_in_process(self._store, revision)
-        else:
-            await self._follow_watch(revision)
-
-    async def _follow_in_process(self, store: InProcess, revision: int) -> None:
-        """Called by the store with each revision, in the very turn in which it became durable."""
-        self._end = asyncio.get_running_loop().create_future()
-        following = store.follow(layout.EVERYTHING, after=revision, follower=self)
-        self.commits.following = following
-        try:
-            self.ready.set()
-            self._after_apply()
-            await self._end
-        finally:
-            following.stop()
-
-    def changed(self, revision: int, kvs: Sequence[KeyValue]) -> None:
-        tree = self.tree
-        changes = tree.change(revision, kvs)
-        if tree.lost:
-            self._tell_lost()
-        if changes:
-            self.watches.fire(changes, revision)
-        self.commits.applied(revision)
-        if tree.ended or tree.moved or tree.unrecorded:
-            self._after_apply()
-
-    def wrote(self, first: int, last: int) -> None:
-        self.commits.wrote(first, last)
-        if self.tree.unrecorded:
-            self._after_apply()
-
-    def durable(self, revision: int) -> None:
-        self.tree.zxid = max(self.tree.zxid, revision)
-        if self._waiters:
-            self._after_apply()
-
-    def failed(self, error: BaseException) -> None:
-        if self._end is not None and not self._end.done():
-            self._end.set_exception(error)
-
-    async def _follow_watch(self, revision: int) -> None:
-        async with self._store.watch(layout.EVERYTHING, after=revision) as stream:
-            self._stream = stream
+        async with self._store.watch(layout.EVERYTHING, after=revision) as watch:
             try:
-                if self._waiters:
-                    stream.request_progress()
                 self.ready.set()
-                self._after_apply()
-                applied = 0
-                async for batch in stream:
-                    await self._apply(batch)
-                    applied += 1
-                    if applied % _APPLY_MAX == 0:
-                        await asyncio.sleep(0)
+                await self.applier.follow(watch)
             finally:
-                self._stream = None
+                self.applier.leave()
 
-    async def _apply(self, batch: WatchBatch) -> None:
-        tree, commits = self.tree, self.commits
-        revision: int = batch.revision
-        if batch.events:
-            key = batch.events[0].kv.key
-            if commits.flights.may_be_ours(key):
-                while (known := commits.flights.unknown(key, revision)) is not None:
-                    await known
-            changes = tree.apply(batch)
-            if tree.lost:
-                self._tell_lost()
-            if changes:
-                self.watches.fire(changes, revision)
-            commits.applied(revision)
-        else:
-            tree.zxid = max(tree.zxid, revision)
-        if tree.ended or tree.moved or tree.unrecorded or self._waiters:
-            self._after_apply()
+    # -- tasks of writes -------------------------------------------------------------------
 
-    def _tell_lost(self) -> None:
-        lost, self.tree.lost = self.tree.lost, []
-        for path in lost:
-            self.commits.flights.child_lost(path)
+    def start(
+        self,
+        work: Callable[[], Awaitable[T]],
+        then: Callable[[T | None, Exception | None], None],
+    ) -> None:
+        """Call `then` with what comes of it in the turn in which it ends, unless this stops before.
 
-    def _after_apply(self) -> None:
-        tree = self.tree
-        if tree.ended:
-            ended, tree.ended = tree.ended, []
-            for id in ended:
-                self.commits.session_ended(id)
-                self.on_session_gone(id)
-        if tree.moved:
-            moved, tree.moved = tree.moved, []
-            for id in moved:
-                session = tree.sessions.get(id)
-                if session is not None and session.node_id != self.node_id:
-                    self.on_session_moved(id)
-        while self._waiters and self._waiters[0][0] <= tree.zxid:
-            waiter = heapq.heappop(self._waiters)[2]
-            if not waiter.done():
-                waiter.set_result(None)
-        if tree.unrecorded and self._recording is None:
-            self._recording = asyncio.get_running_loop().create_task(self._record_losses())
-            self._recording.add_done_callback(self._recorded)
+        An error that is not a `QuoracyError` is logged instead.
+        """
+        task = asyncio.get_running_loop().create_task(_carry_out(work, then))
+        self._tasks.add(task)
+        task.add_done_callback(self._carried_out)
+
+    def _carried_out(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and not self._is_over:
+            _log.error("work for a write failed in a way it never should", exc_info=error)
 
     # -- coming up -----------------------------------------------------------------------
 
@@ -315,13 +228,16 @@ class Replica:
             old.zxid, old.nodes, old.sessions = tree.zxid, tree.nodes, tree.sessions
             old.special, old.data_bytes = tree.special, tree.data_bytes
             old.unrecorded = tree.unrecorded
-            self.commits.flights.started_anew()
             self.watches.fire(changes, revision)
-            for made in self.commits.expected_until(revision):
-                self.commits.applied(made)
+            self.pipeline.skipped(revision)
             return revision
 
     # -- children that went with their session ---------------------------------------------
+
+    def _record(self) -> None:
+        if self._recording is None and self.tree.unrecorded:
+            self._recording = asyncio.get_running_loop().create_task(self._record_losses())
+            self._recording.add_done_callback(self._recorded)
 
     async def _record_losses(self) -> None:
         tree = self.tree
@@ -364,8 +280,19 @@ class Replica:
         error = task.exception()
         if error is not None:
             _log.error("recording lost children failed", exc_info=error)
-        elif self.tree.unrecorded and not self._is_over:
-            self._after_apply()
+        elif not self._is_over:
+            self._record()
+
+
+async def _carry_out(
+    work: Callable[[], Awaitable[T]], then: Callable[[T | None, Exception | None], None]
+) -> None:
+    try:
+        result = await work()
+    except QuoracyError as error:
+        then(None, error)
+    else:
+        then(result, None)
 
 
 def _first_nodes() -> tuple[Put, ...]:

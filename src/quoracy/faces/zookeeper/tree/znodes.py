@@ -1,11 +1,10 @@
 """The replica of the tree: what the store's records amount to, revision by revision.
 
     WatchBatch (one revision)  ->  Tree.apply  ->  changes, in the order in which they were made
-    a plain write of ours      ->  Tree.land   ->  its one change, as it was drafted
 
 Invariants
     * No IO, no clock: the tree is a function of the batches it was given.  Two nodes at the same zxid
-      have the same tree.  What was drafted here is, once it lands, what its records would be read as.
+      have the same tree.
     * A znode is in its parent's `children` exactly as long as it is in `nodes`.
     * Of a znode, `cversion` counts the changes below it: 2 x creates - children, in 32 bits.  So a
       child that goes with its session's lease is counted although nobody writes that down; that its
@@ -38,7 +37,7 @@ from quoracy.wire.zookeeper.codes import EventType
 from quoracy.wire.zookeeper.replies import STAT_BYTES, data_body, encode_stat
 from quoracy.wire.zookeeper.requests import Acl
 
-__all__ = ["Change", "Node", "PlainChange", "SessionRecord", "Tree", "as_int32"]
+__all__ = ["Change", "Node", "SessionRecord", "Tree", "as_int32"]
 
 # Most znodes are leaves, and an empty set takes 216 bytes.
 _NO_CHILDREN: Final[frozenset[bytes]] = frozenset()
@@ -212,21 +211,6 @@ class SessionRecord:
 Change: TypeAlias = tuple[EventType, bytes, Node]
 
 
-class PlainChange:
-    """One znode that is created, deleted or given data, as it will be; and its parent, unless it is
-    given data.  Of a znode that is deleted nothing is left but the path.
-    """
-
-    __slots__ = ("node", "parent")
-
-    def __init__(self, node: Node, parent: Node | None) -> None:
-        self.node, self.parent = node, parent
-
-    @property
-    def paths(self) -> list[bytes]:
-        return [self.node.path] if self.parent is None else [self.node.path, self.parent.path]
-
-
 class Tree:
     """Every znode and every session as of `zxid`."""
 
@@ -277,15 +261,13 @@ class Tree:
                 self.unrecorded.add(node.path)
 
     def apply(self, batch: WatchBatch) -> list[Change]:
-        """One revision as a watch tells it; what it changed, in order."""
-        return self.change(batch.revision, [event.kv for event in batch.events])
-
-    def change(self, revision: int, kvs: Iterable[KeyValue]) -> list[Change]:
         """One revision; what it changed, in order."""
+        revision: int = batch.revision
         changes: list[Change] = []
         note: KeyValue | None = None
         removed: list[bytes] | None = None
-        for kv in kvs:
+        for event in batch.events:
+            kv = event.kv
             kind = kv.key[KIND_AT]
             if kind == NODE_KIND:
                 if kv.version:
@@ -312,44 +294,6 @@ class Tree:
         if note is not None:
             changes = _told(note)
         return changes
-
-    def land(self, change: PlainChange, revision: int) -> Change:
-        """One revision that this process wrote itself: `change`, for records that need not be read.
-
-        What was drafted has its zxids by now, and is as the records say: it was made with them, on the
-        state that all revisions before this one leave.  For a setData that takes a fifth of the time.
-        """
-        drafted, parent = change.node, change.parent
-        path = drafted.path
-        self.zxid = revision
-        if parent is None:
-            node = self.nodes[path]
-            self.data_bytes += drafted.data_length - node.data_length
-            node.n_value, node.data_at = drafted.n_value, drafted.data_at
-            node.version = drafted.version
-            node.mtime, node.mzxid = drafted.mtime, revision
-            node.n_mod, node.n_version = revision, drafted.n_version
-            node._shown = None
-            return _DATA_CHANGED, path, node
-        above = self.nodes[parent.path]
-        if drafted.n_version:
-            type, node = _CREATED, drafted
-            self.nodes[path] = node
-            self.data_bytes += node.data_length
-            if node.owner:
-                self._session(node.owner).ephemerals.add(path)
-            _add_child(above, path)
-        else:
-            type, node = _DELETED, self.nodes[path]
-            del self.nodes[path]
-            self._forget(node)
-            _remove_child(above, path)
-        above.creates, above.recorded_children = parent.creates, parent.recorded_children
-        above.c_created, above.c_mod, above.c_version = parent.c_created, revision, parent.c_version
-        above.pzxid = revision
-        if above.recorded_children != above.children_count:
-            self.unrecorded.add(above.path)
-        return type, path, node
 
     # -- znodes --------------------------------------------------------------------------
 

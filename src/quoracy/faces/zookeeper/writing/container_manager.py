@@ -20,7 +20,7 @@ from quoracy.faces.zookeeper.tree.acl import Identity
 from quoracy.faces.zookeeper.tree.layout import NodeKind
 from quoracy.faces.zookeeper.tree.replica import Replica
 from quoracy.faces.zookeeper.tree.znodes import Node
-from quoracy.faces.zookeeper.writing.commits import Outcome
+from quoracy.faces.zookeeper.writing.in_flight import Outcome
 from quoracy.faces.zookeeper.writing.proposals import DeleteContainer
 from quoracy.wire.zookeeper.codes import Err
 

@@ -9,15 +9,15 @@ Invariants
     * A transaction goes through only if every record the request looked at is, at that moment, in the
       very state it was read in.  Being in flight does not weaken that: what is in flight has a version
       that can be foretold.
-    * Of a znode in flight some zxids are not known.  A request that would have to write one of them
-      down, or show one, is not drafted: `MustWait`.
+    * Of a znode in flight some zxids are not known until its write is judged.  A request that would
+      have to write one of them down, or show one, is not drafted: `MustWait`.
     * A draft changes nothing but itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from quoracy.faces.zookeeper.tree import layout
 from quoracy.faces.zookeeper.tree.layout import CREATED_HERE, NodeKind, kids_key, node_key
@@ -31,36 +31,40 @@ __all__ = [
     "HERE",
     "UNKNOWN",
     "Draft",
-    "Flight",
-    "InFlight",
     "MustWait",
+    "Pending",
     "made_at",
 ]
 
-# A zxid that is the one the transaction will get; and one that is not known, because it is in flight.
+# A revision that is the one the transaction will get; and one that is not known, because it is that of
+# another one in flight.
 HERE: Final = -2
 UNKNOWN: Final = 0
+# A czxid that is not known, and not that of the key either.
+_CREATED_THERE: Final = -3
 
 _KEY_BYTES_MAX = Limits().key_bytes_max
 # A value in flight that is larger is not compared but waited for.
 _VALUE_COMPARED_MAX = 4096
 
-_MOD, _CREATE = CompareTarget.MOD, CompareTarget.CREATE
-_VERSION, _VALUE = CompareTarget.VERSION, CompareTarget.VALUE
-_EQUAL = Relation.EQUAL
-_EPHEMERAL = NodeKind.EPHEMERAL
+_MOD: Final = CompareTarget.MOD
+_CREATE: Final = CompareTarget.CREATE
+_VERSION: Final = CompareTarget.VERSION
+_VALUE: Final = CompareTarget.VALUE
+_EQUAL: Final = Relation.EQUAL
+# Numbers, since an Enum's own comparison takes many times that of two of them.
+_EPHEMERAL: Final = int(NodeKind.EPHEMERAL)
+_CREATED: Final = int(EventType.CREATED)
+_DELETED: Final = int(EventType.DELETED)
+_DATA_CHANGED: Final = int(EventType.DATA_CHANGED)
 
 
 class MustWait(Exception):
     """It cannot be drafted before what is in flight has landed."""
 
 
-class Flight(Protocol):
-    """Something in flight: whoever wrote what a draft reads."""
-
-
-# How a znode will be, and the last in flight that makes it so.
-InFlight: TypeAlias = tuple[Node, Flight]
+# By path: how a znode will be, and the last write in flight that makes it so.
+Pending: TypeAlias = dict[bytes, tuple[Node, object]]
 
 
 class _Edit:
@@ -89,9 +93,7 @@ class Draft:
         "now_ms",
     )
 
-    def __init__(
-        self, nodes: Mapping[bytes, Node], pending: Mapping[bytes, InFlight], *, now_ms: int
-    ) -> None:
+    def __init__(self, nodes: Mapping[bytes, Node], pending: Pending, *, now_ms: int) -> None:
         self.now_ms = now_ms
         self._nodes = nodes
         self._pending = pending
@@ -106,7 +108,7 @@ class Draft:
         return self._read.keys()
 
     @property
-    def depends(self) -> set[Flight]:
+    def depends(self) -> set[object]:
         """What this was judged by and has not landed."""
         pending = self._pending
         return {pending[path][1] for path in self._read if path in pending}
@@ -126,10 +128,8 @@ class Draft:
 
     def _first(self, path: bytes) -> Node | None:
         """The state before this request, pinned from now on."""
-        try:
+        if path in self._read:
             return self._read[path]
-        except KeyError:
-            pass
         in_flight = self._pending.get(path)
         node = self._nodes.get(path) if in_flight is None else in_flight[0]
         self._read[path] = node
@@ -162,7 +162,7 @@ class Draft:
         above.children_count += 1
         above.creates = as_int32(above.creates + 1)
         self._below_changed(parent, above)
-        self._events.append((EventType.CREATED, path, acl))
+        self._events.append((_CREATED, path, acl))
         return node
 
     def remove(self, path: bytes, parent: bytes) -> None:
@@ -178,14 +178,14 @@ class Draft:
         above = self._edit(parent)
         above.children_count -= 1
         self._below_changed(parent, above)
-        self._events.append((EventType.DELETED, path, acl))
+        self._events.append((_DELETED, path, acl))
 
     def set_data(self, path: bytes, data: bytes | None, version: int) -> Node:
         node = self._edit(path)
         node.data, node.version = data, version
         node.mtime, node.mzxid = self.now_ms, HERE
         self._edits[path].wrote_data = True
-        self._events.append((EventType.DATA_CHANGED, path, node.acl))
+        self._events.append((_DATA_CHANGED, path, node.acl))
         return node
 
     def set_acl(self, path: bytes, acl: tuple[Acl, ...], version: int) -> Node:
@@ -199,7 +199,10 @@ class Draft:
         if edit is None:
             first = self._first(path)
             assert first is not None  # the caller looked
-            edit = self._edits[path] = _Edit(first.copy())
+            node = first.copy()
+            if path in self._pending:
+                _forget_unknown(node)
+            edit = self._edits[path] = _Edit(node)
         assert edit.node is not None
         return edit.node
 
@@ -279,8 +282,8 @@ class Draft:
             owner=node.owner or node.ttl_ms,
         )
         node.n_version = 1 if before is None else before.n_version + 1
-        node.n_created = 0 if before is None else before.n_created
-        node.n_mod = 0
+        node.n_created = HERE if before is None else _known(before.n_created)
+        node.n_mod = HERE
         node.recorded(value)
         if czxid == layout.CREATED_HERE:
             node.czxid = layout.CREATED_HERE
@@ -297,8 +300,8 @@ class Draft:
             return
         value = layout.encode_kids(node.creates, node.children_count)
         node.c_version = 1 if before is None else before.c_version + 1
-        node.c_created = before.c_created if had and before is not None else 0
-        node.c_mod, node.c_value = 0, value
+        node.c_created = _known(before.c_created) if had and before is not None else HERE
+        node.c_mod, node.c_value = HERE, value
         writes.append(Put(kids_key(node.path), value))
 
 
@@ -309,7 +312,7 @@ def _pin_node(node: Node | None, path: bytes, compares: list[Compare]) -> None:
         # One that no store has is not there; to ask for it would be refused.
         if len(key) <= _KEY_BYTES_MAX:
             compares.append(Compare(key, _CREATE, _EQUAL, 0))
-    elif node.n_mod:
+    elif node.n_mod > 0:
         compares.append(Compare(key, _MOD, _EQUAL, node.n_mod))
     else:
         _pin_in_flight(key, node.n_version, node.n_value, compares)
@@ -319,7 +322,7 @@ def _pin_kids(node: Node, path: bytes, compares: list[Compare]) -> None:
     key = kids_key(path)
     if not node.c_version:
         compares.append(Compare(key, _CREATE, _EQUAL, 0))
-    elif node.c_mod:
+    elif node.c_mod > 0:
         compares.append(Compare(key, _MOD, _EQUAL, node.c_mod))
     else:
         _pin_in_flight(key, node.c_version, node.c_value, compares)
@@ -334,20 +337,30 @@ def _pin_in_flight(key: bytes, version: int, value: bytes, compares: list[Compar
 
 
 def made_at(node: Node, zxid: int) -> None:
-    """A drafted znode is on its way, at this zxid; `UNKNOWN` if the store has not told it yet."""
-    if node.czxid == HERE:
+    """The draft that leaves this znode took effect as this revision."""
+    if node.czxid == HERE or node.czxid == CREATED_HERE:
         node.czxid = zxid
     if node.mzxid == HERE:
         node.mzxid = zxid
     if node.pzxid == HERE:
         node.pzxid = zxid
-    if not zxid:
-        return
-    if node.czxid == CREATED_HERE:
-        node.czxid = zxid
-    if node.n_version and not node.n_mod:
+    if node.n_mod == HERE:
         node.n_mod = zxid
-        node.n_created = node.n_created or zxid
-    if node.c_version and not node.c_mod:
+    if node.n_created == HERE:
+        node.n_created = zxid
+    if node.c_mod == HERE:
         node.c_mod = zxid
-        node.c_created = node.c_created or zxid
+    if node.c_created == HERE:
+        node.c_created = zxid
+
+
+def _forget_unknown(node: Node) -> None:
+    """What another draft writes is not written here."""
+    node.czxid = _CREATED_THERE if node.czxid == CREATED_HERE else _known(node.czxid)
+    node.mzxid, node.pzxid = _known(node.mzxid), _known(node.pzxid)
+    node.n_mod, node.n_created = _known(node.n_mod), _known(node.n_created)
+    node.c_mod, node.c_created = _known(node.c_mod), _known(node.c_created)
+
+
+def _known(revision: int) -> int:
+    return UNKNOWN if revision == HERE else revision

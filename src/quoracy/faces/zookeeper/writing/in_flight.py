@@ -1,155 +1,308 @@
-"""What is in flight: the znodes as they will be, and whose write a revision is.
+"""Writes in flight: each from its submission to its outcome, and the znodes as they will be.
 
-    leave -> pending: those who prepare a write now find what this one will leave behind
+    leave -> pending: a request that is drafted now finds the znodes as this write will leave them
+    judged -> it has its revision; whatever it wrote has that zxid
     landed, withdrawn -> it is in the tree, or will never be
 
-In a store in this process a write is judged when it is taken: it lands, unless the disk fails.  In any
-other it may come to nothing.  Then so will all that was prepared on what it would have left, and so on:
-all of that is withdrawn at once, or those who come meanwhile would be prepared on it too, and fail for
-ever.  What was in flight before it still counts.
+A write that is not judged yet may come to nothing.  Then so will all that was drafted on what it would
+have left, and so on: all of that is withdrawn at once, or requests that come meanwhile would be drafted
+on it too, and fail for ever.  What was in flight before it still counts.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from quoracy.faces.zookeeper.tree.znodes import Node, PlainChange
-from quoracy.faces.zookeeper.writing.drafts import UNKNOWN, Flight, InFlight, made_at
-from quoracy.faces.zookeeper.writing.session_queue import NOTHING_LEFT, Write
+from quoracy.faces.zookeeper.tree.znodes import Node
+from quoracy.faces.zookeeper.writing.drafts import Draft, Pending, made_at
+from quoracy.faces.zookeeper.writing.proposals import Caller, Proposal, WriteRequest
+from quoracy.store.completion import Completion, Reply
+from quoracy.wire.zookeeper.requests import CloseSession, Sync
 
-__all__ = ["Flights"]
+if TYPE_CHECKING:
+    from quoracy.faces.zookeeper.writing.pipeline import WritePipeline
+
+__all__ = [
+    "Claims",
+    "InFlight",
+    "OnOutcome",
+    "Outcome",
+    "OutcomeCall",
+    "Request",
+    "SessionQueue",
+    "Write",
+]
+
+_NOTHING_LEFT: Final[dict[bytes, Node]] = {}
+
+Request: TypeAlias = WriteRequest | CloseSession | Sync
 
 
-class Flights:
+class Outcome:
+    """What to answer.  A zxid of 0 is that of the moment the answer is sent: nothing was written."""
+
+    __slots__ = ("body", "err", "zxid")
+
+    def __init__(self, err: int, zxid: int, body: bytes) -> None:
+        self.err, self.zxid, self.body = err, zxid, body
+
+
+class OnOutcome:
+    """Notified once how a write ended; of None if nobody knows.
+
+    (A class and not a function: a bound method is made for each call and called by its name.)
+    """
+
+    __slots__ = ()
+
+    def settled(self, outcome: Outcome | None) -> None:
+        raise NotImplementedError
+
+    def reply(self, zxid: int, body: bytes) -> Reply | None:
+        """The write will end so, once it is durable: the reply that may leave in that moment."""
+        del zxid, body
+        return None
+
+
+class OutcomeCall(OnOutcome):
+    """Calls a function."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[Outcome | None], object]) -> None:
+        self._call = call
+
+    def settled(self, outcome: Outcome | None) -> None:
+        self._call(outcome)
+
+
+class Write(Completion):
+    """One request, from submission to outcome; the completion of its transaction.
+
+    Most wait for no other and no other waits for them: the tables for that are made when needed.
+    """
+
+    __slots__ = (
+        "attempts",
+        "caller",
+        "claims",
+        "dependents",
+        "first_key",
+        "followers",
+        "has_reply",
+        "is_held",
+        "is_judged",
+        "left",
+        "number",
+        "on_outcome",
+        "only_looks",
+        "pipeline",
+        "proposal",
+        "queue",
+        "refusal",
+        "request",
+        "revision",
+        "waits_for",
+    )
+
+    def __init__(
+        self,
+        pipeline: WritePipeline,
+        request: Request,
+        caller: Caller,
+        on_outcome: OnOutcome,
+        queue: SessionQueue,
+        number: int,
+    ) -> None:
+        super().__init__()
+        self.pipeline = pipeline
+        self.request = request
+        self.caller = caller
+        self.on_outcome = on_outcome
+        self.queue = queue
+        self.number = number  # in the order of submission, over all sessions
+        self.attempts = 0
+        self.is_held = False  # it lost a race, and is drafted again when the tree shows the winner
+        self.is_judged = False  # it took effect, as `revision`
+        self.revision = 0
+        self.only_looks = False  # it makes no revision, so nothing says when the tree is at its own
+        self.has_reply = False  # that may leave with the sync
+        self.proposal: Proposal | None = None
+        self.refusal: Outcome | None = (
+            None  # what to answer if the store confirms the state it rests on
+        )
+        self.left: dict[bytes, Node] = _NOTHING_LEFT  # the znodes as it leaves them, while in flight
+        self.first_key = b""  # the first that it writes, until it is judged
+        self.followers: list[Write] | None = None  # drafted on what this one leaves, while not judged
+        self.waits_for: set[Write] | None = None
+        self.dependents: list[Write] | None = None
+        self.claims: tuple[bytes, ...] = ()  # znodes that no younger write gets while it waits
+
+    def applied(self, result: Any) -> None:
+        self.pipeline.applied(self, result)
+
+    def reply(self, result: Any) -> Reply | None:
+        return self.pipeline.reply(self, result)
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        self.pipeline.done(self, result, error)
+
+
+class SessionQueue:
+    """The writes of one session, in order.
+
+    (Lists, though the first of them goes first: they are short, and an empty one takes a tenth of the
+    memory of a deque.)
+    """
+
+    __slots__ = ("in_flight", "is_advancing", "session_id", "waiting")
+
+    def __init__(self, session_id: int) -> None:
+        self.session_id = session_id
+        self.waiting: list[Write] = []
+        self.in_flight: list[Write] = []
+        self.is_advancing = False
+
+
+class InFlight:
     """All that is in flight, of one replica."""
 
     def __init__(self) -> None:
-        self.pending: dict[bytes, InFlight] = {}
-        # Those that a store elsewhere has not answered or not shown: in order, and by their first key.
-        self._sent: dict[Write, None] = {}
-        self._by_key: dict[bytes, deque[Write]] = {}
+        self.pending: Pending = {}
+        self._writes: dict[Write, None] = {}  # in the order in which they were drafted
+        self._unjudged: dict[bytes, deque[Write]] = {}  # by the first key
 
-    def leave(self, write: Write, after: dict[bytes, Node], zxid: int) -> None:
-        """Those who come now find the znodes as this write will leave them."""
-        write.left = after
-        pending = self.pending
-        for path, node in after.items():
-            made_at(node, zxid)
-            pending[path] = (node, write)
-
-    def leave_plain(self, write: Write, change: PlainChange, zxid: int) -> None:
-        """`leave` for one that took the shortcut: its znodes need no table."""
-        write.plain = change
-        node, parent = change.node, change.parent
-        made_at(node, zxid)
-        self.pending[node.path] = (node, write)
-        if parent is not None:
-            made_at(parent, zxid)
-            self.pending[parent.path] = (parent, write)
-
-    def send(
-        self, write: Write, first_key: bytes, after: dict[bytes, Node], bases: Iterable[Flight]
+    def leave(
+        self, write: Write, first_key: bytes, after: dict[bytes, Node], bases: Iterable[object]
     ) -> None:
-        """It is on its way to a store elsewhere, prepared on what the bases leave."""
+        """It is on its way, drafted on what the bases leave: it will leave the znodes like this."""
         for base in bases:
             assert isinstance(base, Write)
-            if base.followers is None:
-                base.followers = []
-            base.followers.append(write)
+            if not base.is_judged:
+                if base.followers is None:
+                    base.followers = []
+                base.followers.append(write)
         write.first_key = first_key
-        self._by_key.setdefault(first_key, deque()).append(write)
-        self._sent[write] = None
-        self.leave(write, after, UNKNOWN)
+        write.left = after
+        self._writes[write] = None
+        pending = self.pending
+        for path, node in after.items():
+            pending[path] = (node, write)
+
+    def await_judgement(self, write: Write) -> None:
+        """The store has not judged it within the call: the watch may show its revision first."""
+        self._unjudged.setdefault(write.first_key, deque()).append(write)
+
+    def judged(self, write: Write, revision: int) -> None:
+        """It took effect."""
+        self._forget_key(write)
+        write.followers = None
+        for node in write.left.values():
+            made_at(node, revision)
 
     def landed(self, write: Write) -> None:
         """What it left in flight is in the tree now, or will never be."""
-        plain = write.plain
-        if plain is not None:
-            self._landed(plain.node.path, write)
-            if plain.parent is not None:
-                self._landed(plain.parent.path, write)
-            write.plain = None
-            return
+        pending = self.pending
         for path in write.left:
-            self._landed(path, write)
-        write.left = NOTHING_LEFT
-        if write.first_key:
-            del self._sent[write]
-            same = self._by_key[write.first_key]
-            same.remove(write)
-            if not same:
-                del self._by_key[write.first_key]
-            write.first_key = b""
-
-    def _landed(self, path: bytes, write: Write) -> None:
-        state = self.pending.get(path)
-        if state is not None and state[1] is write:
-            del self.pending[path]
+            state = pending.get(path)
+            if state is not None and state[1] is write:
+                del pending[path]
+        write.left = _NOTHING_LEFT
+        self._writes.pop(write, None)
+        self._forget_key(write)
 
     def withdraw(self, write: Write) -> None:
-        """It came to nothing, and so will whatever was prepared on it: nobody else should be."""
+        """It came to nothing, and so will whatever was drafted on it: nothing more should be."""
         pending = self.pending
         left: set[bytes] = set()
         doomed = [write]
         while doomed:
             one = doomed.pop()
             left.update(one.left)
-            one.left = NOTHING_LEFT
-            if one.plain is not None:
-                left.update(one.plain.paths)
-                one.plain = None
+            one.left = _NOTHING_LEFT
             if one.followers is not None:
                 doomed += one.followers
                 one.followers = None
         for path in left:
             pending.pop(path, None)
-        for other in self._sent:
-            for path in left & other.left.keys():
-                pending[path] = (other.left[path], other)
+        if left:
+            for other in self._writes:
+                for path in left & other.left.keys():
+                    pending[path] = (other.left[path], other)
 
     def child_lost(self, path: bytes) -> None:
-        """A child of this znode went with its lease: what is in flight was prepared before that."""
-        nodes = [write.left[path] for write in self._sent if path in write.left]
-        state = self.pending.get(path)
-        if state is not None and not nodes:
-            nodes.append(state[0])
-        for node in nodes:
-            node.children_count -= 1
+        """A child of this znode went with its lease: what is in flight was drafted before that."""
+        for write in self._writes:
+            node = write.left.get(path)
+            if node is not None:
+                node.children_count -= 1
 
     def started_anew(self) -> None:
-        """The tree was read anew: what is in flight was prepared on another, and is no guide now."""
+        """The tree was read anew: what is in flight was drafted on another, and is no guide now."""
         self.pending.clear()
-        for write in self._sent:
-            write.left = NOTHING_LEFT
+        for write in self._writes:
+            write.left = _NOTHING_LEFT
 
     def clear(self) -> None:
         self.pending.clear()
-        self._sent.clear()
-        self._by_key.clear()
+        self._writes.clear()
+        self._unjudged.clear()
 
-    # -- whose a revision is -----------------------------------------------------------------
+    def may_have_made(self, first_key: bytes) -> bool:
+        """Whether a revision that begins with this key may be a write that is not judged yet."""
+        return first_key in self._unjudged
 
-    def may_be_ours(self, first_key: bytes) -> bool:
-        return first_key in self._by_key
+    def _forget_key(self, write: Write) -> None:
+        same = self._unjudged.get(write.first_key) if write.first_key else None
+        if same is not None and write in same:
+            same.remove(write)
+            if not same:
+                del self._unjudged[write.first_key]
+        write.first_key = b""
 
-    def unknown(self, first_key: bytes, revision: int) -> asyncio.Future[None] | None:
-        """What to wait for, and then ask again; none if it is known who made the revision.
 
-        That is, which write of ours, if any, made the revision that begins so.
-        """
-        for write in self._by_key.get(first_key, ()):
-            if write.revision == revision:
-                return None
-            if not write.is_known:
-                if write.known is None:
-                    write.known = asyncio.get_running_loop().create_future()
-                return write.known
-        return None
+class Claims:
+    """What a write that cannot be drafted before others have landed has to itself until then.
 
-    def settled(self, write: Write) -> None:
-        """The store has answered it."""
-        write.is_known = True
-        if write.known is not None and not write.known.done():
-            write.known.set_result(None)
+    Without claims it could be overtaken for ever by writes that need not wait.
+    """
+
+    __slots__ = ("by_path",)
+
+    def __init__(self) -> None:
+        self.by_path: dict[bytes, Write] = {}
+
+    def wait(self, write: Write, draft: Draft) -> None:
+        """Wait for all that is in flight and that the draft was made upon."""
+        for other in draft.depends:
+            assert isinstance(other, Write)
+            _wait_for(write, other)
+        write.claims = tuple(draft.paths)
+        for path in write.claims:
+            self.by_path.setdefault(path, write)
+
+    def may_go_on(self, write: Write, draft: Draft) -> bool:
+        """Not if an older one waits for one of the znodes."""
+        for path in draft.paths:
+            other = self.by_path.get(path)
+            if other is not None and other.number < write.number:
+                _wait_for(write, other)
+        return not write.waits_for
+
+    def drop(self, write: Write) -> None:
+        for path in write.claims:
+            if self.by_path.get(path) is write:
+                del self.by_path[path]
+        write.claims = ()
+
+
+def _wait_for(write: Write, other: Write) -> None:
+    if write.waits_for is None:
+        write.waits_for = set()
+    if other not in write.waits_for:
+        write.waits_for.add(other)
+        if other.dependents is None:
+            other.dependents = []
+        other.dependents.append(write)

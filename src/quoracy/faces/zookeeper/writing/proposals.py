@@ -7,17 +7,16 @@ when an operation is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree import acl as acls
 from quoracy.faces.zookeeper.tree import paths
 from quoracy.faces.zookeeper.tree.acl import Identity
-from quoracy.faces.zookeeper.tree.errors import ZkError
 from quoracy.faces.zookeeper.tree.layout import NodeKind
+from quoracy.faces.zookeeper.tree.paths import ZkError
 from quoracy.faces.zookeeper.tree.znodes import Node, as_int32
-from quoracy.faces.zookeeper.writing.container_deletion import DeleteContainer
 from quoracy.faces.zookeeper.writing.drafts import HERE, Draft, MustWait
 from quoracy.wire.zookeeper import replies
 from quoracy.wire.zookeeper.codes import Err, Op, Perm
@@ -29,12 +28,14 @@ __all__ = [
     "MultiRefused",
     "Proposal",
     "WriteRequest",
-    "plain_reply",
     "propose",
 ]
 
-_READ, _WRITE = int(Perm.READ), int(Perm.WRITE)
-_CREATE, _DELETE, _ADMIN = int(Perm.CREATE), int(Perm.DELETE), int(Perm.ADMIN)
+_READ: Final = int(Perm.READ)
+_WRITE: Final = int(Perm.WRITE)
+_CREATE: Final = int(Perm.CREATE)
+_DELETE: Final = int(Perm.DELETE)
+_ADMIN: Final = int(Perm.ADMIN)
 
 # CreateMode: flag -> ephemeral, sequential, TTL
 _MODES: dict[int, tuple[bool, bool, bool]] = {
@@ -48,8 +49,23 @@ _MODES: dict[int, tuple[bool, bool, bool]] = {
 }
 _TTL_MAX_MS = 0xFF_FFFF_FFFF
 _NOTHING_COUNTED: dict[bytes, int] = {}
-_PLAIN_CREATE: Final = int(Op.CREATE)
-_WITH_STAT = frozenset({int(Op.CREATE2), int(Op.CREATE_CONTAINER), int(Op.CREATE_TTL)})
+# Numbers, since an Enum's own comparison takes many times that of two of them.
+_CREATE_OP: Final = int(Op.CREATE)
+_CREATE_CONTAINER: Final = int(Op.CREATE_CONTAINER)
+_CREATE_TTL: Final = int(Op.CREATE_TTL)
+_PERSISTENT: Final = int(NodeKind.PERSISTENT)
+_EPHEMERAL: Final = int(NodeKind.EPHEMERAL)
+_CONTAINER: Final = int(NodeKind.CONTAINER)
+_TTL: Final = int(NodeKind.TTL)
+
+
+class DeleteContainer:
+    """Remove a container or a TTL znode that has served its time; asked for by the server itself."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: bytes) -> None:
+        self.path = path
 
 
 WriteRequest: TypeAlias = Create | Delete | SetData | SetAcl | Check | Multi | DeleteContainer
@@ -86,13 +102,27 @@ class Proposal:
         request, shown = self._request, self._shown
         if not isinstance(request, Multi):
             path = shown[0][0]
-            return plain_reply(request, path, nodes.get(path))
+            return _single_reply(request, path, nodes.get(path))
         for path, node in shown:
             if node is not None and path in nodes:
                 _take_off_lost(node, nodes[path], self._counted[path])
         parts = [_multi_reply(op, each, zxid) for op, each in zip(request.ops, shown, strict=True)]
         parts.append(replies.MULTI_END)
         return b"".join(parts)
+
+    def reply_ahead(self, left: Mapping[bytes, Node]) -> bytes | None:
+        """The same, from the znodes as the draft leaves them; None if that does not show everything."""
+        if isinstance(self._request, Multi):
+            return None
+        path = self._shown[0][0]
+        node = left.get(path)
+        if (
+            node is not None
+            and node.n_version
+            and not (node.czxid > 0 and node.mzxid > 0 and node.pzxid > 0)
+        ):
+            return None
+        return _single_reply(self._request, path, node)
 
 
 # What an operation shows: the path it made, or the znode as it left it.
@@ -178,20 +208,21 @@ class _Rules:
         if sequential:
             draft.look_below(parent_path)
             path += b"%010d" % parent.creates
-        paths.validate_path(path)
+        if not paths.is_valid_below(path, len(parent_path) if parent_path != paths.ROOT else 0):
+            raise ZkError(Err.BAD_ARGUMENTS)
         if draft.node(path) is not None:
             raise ZkError(Err.NODE_EXISTS)
-        if parent.kind == NodeKind.EPHEMERAL:
+        if parent.kind == _EPHEMERAL:
             raise ZkError(Err.NO_CHILDREN_FOR_EPHEMERALS)
-        kind, owner, ttl_ms = NodeKind.PERSISTENT, 0, 0
-        if op.op == Op.CREATE_CONTAINER:
-            kind = NodeKind.CONTAINER
+        kind, owner, ttl_ms = _PERSISTENT, 0, 0
+        if op.op == _CREATE_CONTAINER:
+            kind = _CONTAINER
         elif is_ttl:
-            kind, ttl_ms = NodeKind.TTL, op.ttl_ms
+            kind, ttl_ms = _TTL, op.ttl_ms
         elif ephemeral:
-            kind, owner = NodeKind.EPHEMERAL, self._caller.session_id
+            kind, owner = _EPHEMERAL, self._caller.session_id
         node = draft.create(path, parent_path, op.data, acl, kind, owner=owner, ttl_ms=ttl_ms)
-        return path, node if op.op in _WITH_STAT else None
+        return path, node if op.op != _CREATE_OP else None
 
     def delete(self, op: Delete) -> _Shown:
         path = op.path
@@ -206,7 +237,7 @@ class _Rules:
     def delete_container(self, op: DeleteContainer) -> _Shown:
         parent_path = paths.parent_for_delete(op.path)
         node = self._existing(op.path)
-        if node.kind not in (NodeKind.CONTAINER, NodeKind.TTL):
+        if node.kind not in (_CONTAINER, _TTL):
             raise ZkError(Err.BAD_VERSION)
         self._existing(parent_path)
         self._remove(node, parent_path)
@@ -272,7 +303,7 @@ def _mode(op: Create, settings: ZooKeeperSettings) -> tuple[bool, bool, bool]:
     if is_ttl:
         if not 0 < op.ttl_ms <= _TTL_MAX_MS:
             raise ZkError(Err.BAD_ARGUMENTS)
-    elif op.ttl_ms >= 0 or op.op == Op.CREATE_TTL:
+    elif op.ttl_ms >= 0 or op.op == _CREATE_TTL:
         raise ZkError(Err.BAD_ARGUMENTS)
     return mode
 
@@ -288,13 +319,13 @@ def _next_version(version: int, expected: int) -> int:
 # -- answers ---------------------------------------------------------------------------------
 
 
-def plain_reply(request: object, path: bytes, node: Node | None) -> bytes:
+def _single_reply(request: object, path: bytes, node: Node | None) -> bytes:
     """The body of the reply to anything but a multi: how it left the znode it was about."""
     if isinstance(request, SetData):
         assert node is not None
         return node.stat()
     if isinstance(request, Create):
-        if request.op == _PLAIN_CREATE:
+        if request.op == _CREATE_OP:
             return replies.path_body(path)
         assert node is not None
         return replies.created_body(path, node.stat())

@@ -13,7 +13,7 @@ from quoracy.errors import (
     Unavailable,
 )
 from quoracy.faces.zookeeper.tree.replica import Replica
-from quoracy.faces.zookeeper.writing.commits import Outcome
+from quoracy.faces.zookeeper.writing.in_flight import Outcome
 from quoracy.store.model import Txn, TxnResult
 from quoracy.wire.zookeeper.codes import Err, Op
 from quoracy.wire.zookeeper.requests import (
@@ -210,8 +210,8 @@ async def test_an_error_is_judged_again_if_its_base_lost_a_race(it: Ensemble, re
 
 async def test_where_others_write_an_error_is_what_the_store_confirms(it: Ensemble) -> None:
     """The tree may be behind: what it shows was so, but need not be so when the client asks."""
-    near, relay = await it.start(sole_writer=False), Relay(it.store)
-    behind = await it.start(store=relay, sole_writer=False)
+    near, relay = await it.start(), Relay(it.store)
+    behind = await it.start(store=relay)
     writer, reader = await it.session(near), await it.session(behind)
     await writer.ask(create(b"/a"))
     await it.settle()
@@ -229,7 +229,7 @@ async def test_where_others_write_an_error_is_what_the_store_confirms(it: Ensemb
 
 async def test_what_is_wrong_in_itself_is_refused_without_the_store(it: Ensemble) -> None:
     relay = Relay(it.store)
-    await it.start(store=relay, sole_writer=False)
+    await it.start(store=relay)
     client = await it.session()
     before = relay.txns_count
     assert await client.err(Delete(b"no slash", -1)) == Err.BAD_ARGUMENTS
@@ -255,7 +255,7 @@ async def test_a_znode_is_empty_as_soon_as_its_last_ephemeral_is_seen_to_go(
             asyncio.ensure_future(it.store.revoke(gone.session_id)).add_done_callback(lambda _: None)
             gone.session_id = 0
         await asyncio.sleep(0)
-    assert replica.commits._pending
+    assert replica.pipeline._pending
     deleted = deleter.submit(Delete(b"/p", -1))
     assert _ok(await deleted)
     await last
@@ -266,7 +266,7 @@ async def test_a_znode_is_empty_as_soon_as_its_last_ephemeral_is_seen_to_go(
 
 async def test_after_a_sync_the_tree_shows_what_others_wrote_before_it(it: Ensemble) -> None:
     relay = Relay(it.store)
-    near, behind = await it.start(sole_writer=False), await it.start(store=relay, sole_writer=False)
+    near, behind = await it.start(), await it.start(store=relay)
     writer, reader = await it.session(near), await it.session(behind)
     relay.watch_open.clear()
     await writer.ask(create(b"/a"))
@@ -305,11 +305,9 @@ async def test_what_only_looks_is_not_kept_waiting_by_those_who_write(
         create(b"/hot/y", b"x" * 5000),
     ],
 )
-@pytest.mark.parametrize("sole_writer", [True, False])
 async def test_what_has_to_wait_is_not_overtaken_for_ever(
-    it: Ensemble, request_: Multi, sole_writer: bool
+    it: Ensemble, replica: Replica, request_: Multi
 ) -> None:
-    await it.start(store=Relay(it.store), sole_writer=sole_writer)
     await _starve(it, request_)
 
 
@@ -393,7 +391,7 @@ def _results(outcome: Outcome) -> list[tuple[object, ...]]:
 
 async def test_a_stat_in_a_multi_knows_what_another_node_did_below(it: Ensemble) -> None:
     relay = Relay(it.store)
-    near, far = await it.start(sole_writer=False), await it.start(store=relay, sole_writer=False)
+    near, far = await it.start(), await it.start(store=relay)
     here, there = await it.session(near), await it.session(far)
     await here.ask(create(b"/p"))
     await it.settle()

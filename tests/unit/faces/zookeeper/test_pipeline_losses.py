@@ -21,8 +21,8 @@ from quoracy.errors import (
 from quoracy.faces.zookeeper.settings import ZooKeeperSettings
 from quoracy.faces.zookeeper.tree import layout
 from quoracy.faces.zookeeper.tree.replica import Replica
-from quoracy.faces.zookeeper.writing import commits
-from quoracy.faces.zookeeper.writing.commits import Outcome
+from quoracy.faces.zookeeper.writing import pipeline
+from quoracy.faces.zookeeper.writing.in_flight import Outcome
 from quoracy.store.model import Compare, Put, Txn, TxnResult
 from quoracy.store.rules import Limits
 from quoracy.wire.zookeeper.codes import Err
@@ -216,7 +216,7 @@ async def test_a_full_store_refuses_and_takes_again_what_makes_room() -> None:
 async def test_a_write_that_always_loses_is_given_up(
     it: Ensemble, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "_ATTEMPTS_MAX", 5)
+    monkeypatch.setattr(pipeline, "_ATTEMPTS_MAX", 5)
     client = await it.session()
     await client.ask(create(b"/a"))
 
@@ -236,7 +236,7 @@ async def test_a_write_that_always_loses_is_given_up(
 async def test_in_process_too_a_write_that_always_loses_is_given_up(
     it: Ensemble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(commits, "_ATTEMPTS_MAX", 1)
+    monkeypatch.setattr(pipeline, "_ATTEMPTS_MAX", 1)
     replica = await it.start()
     client, gone = await it.session(), await it.session()
     await gone.ask(create(b"/e", flags=1))
@@ -311,10 +311,10 @@ async def test_nothing_is_written_for_a_session_that_ended(it: Ensemble, replica
 @pytest.mark.parametrize("way", ["in process", "far away"])
 async def test_a_session_that_moved_cannot_write_where_it_was(it: Ensemble, way: str) -> None:
     relay = Relay(it.store)
-    old = await it.start(sole_writer=False, store=None if way == "in process" else relay)
-    new = await it.start(sole_writer=False, store=Relay(it.store))
+    old = await it.start(store=None if way == "in process" else relay)
+    new = await it.start(store=Relay(it.store))
     moved: list[int] = []
-    old.on_session_moved = moved.append
+    old.applier.on_session_moved = moved.append
     client = await it.session(old)
     relay.watch_open.clear()  # (in process it cannot be behind)
     there = await it.move(client, new)
