@@ -113,6 +113,7 @@ PURE = (
     "store.completion",
     "store.contention",
     "store.digest",
+    "store.limits",
     "store.model",
     "store.options",
     "store.rules",

@@ -149,6 +149,11 @@ class Store(Protocol):
         """What this store stands on, if it is a replica of a cluster."""
         ...
 
+    @property
+    def head_revision(self) -> int | None:
+        """The newest revision in memory, durable or not; None if writes take effect elsewhere."""
+        ...
+
     def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
         """Begin a write, or a transaction of reads; its result is that of the coroutine of its name."""
         ...

@@ -76,6 +76,10 @@ class CoroutineStore:
 
     cluster: Cluster | None = None
 
+    @property
+    def head_revision(self) -> int | None:
+        return None
+
     @abstractmethod
     def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None: ...
 

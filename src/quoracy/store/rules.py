@@ -2,17 +2,20 @@
 
 Pure functions of the request and the limits; state-dependent checks (leases, compaction) are the
 engine's.  The facts are etcd's [server/etcdserver/api/v3rpc/key.go].
+
+Compiled: every write is checked here.  What a caller gave is `Any` until its type was looked at, since
+compiled code would raise a `TypeError` of its own for a key that is text.
 """
 
 from __future__ import annotations
 
 import itertools
 from bisect import bisect_left
-
-import msgspec
+from typing import Any, Final
 
 from quoracy.errors import DuplicateKey, InvalidRequest, TooLarge
-from quoracy.store.model import Compare, CompareTarget, Delete, KeyRange, Keys, Op, Put, Range, Txn
+from quoracy.store.limits import Limits
+from quoracy.store.model import CompareTarget, Delete, KeyRange, Keys, Op, Put, Range, Txn
 
 __all__ = [
     "Limits",
@@ -33,43 +36,17 @@ __all__ = [
 
 _INT64_MAX = 2**63 - 1
 
-_VALUE = CompareTarget.VALUE
-
-
-class Limits(msgspec.Struct, frozen=True, gc=False):
-    """How large things may get; the defaults are etcd's where etcd has one.
-
-    request_bytes_max: keys and values of one request, added up.
-    key_bytes_max: one key.
-    txn_ops_max: compares, `then` or `otherwise` of a transaction, whichever is longest; what nested
-        transactions have comes on top of the level above them.
-    storage_bytes_max: the quota.  Past it, writes raise `NoSpace` until there is room again.
-    pending_bytes_max: what may wait for the disk.  Past it, puts raise `Overloaded`.
-    lease_ttl_min_s, lease_ttl_max_s: shorter is raised to the minimum, longer is refused.
-    watch_buffer_events_max, watch_buffer_bytes_max: what is kept in memory for a watcher that does not
-        read; past either it is fed from history.
-    """
-
-    request_bytes_max: int = 1_572_864
-    key_bytes_max: int = 65_536
-    txn_ops_max: int = 128
-    storage_bytes_max: int = 2 * 1024**3
-    pending_bytes_max: int = 64 * 1024**2
-    lease_ttl_min_s: float = 2.0
-    lease_ttl_max_s: float = 9_000_000_000.0
-    watch_buffer_events_max: int = 1_000
-    watch_buffer_bytes_max: int = 1024**2
+_VALUE: Final = CompareTarget.VALUE
 
 
 def as_range(keys: Keys) -> KeyRange:
     return keys if isinstance(keys, KeyRange) else KeyRange.exactly(keys)
 
 
-def check_put(op: Put, limits: Limits) -> int:
+def check_put(op: Any, limits: Limits) -> int:
     """Refuse what is malformed or too large; return the bytes it carries."""
     # Types are checked where data enters: text would be taken, written, and not be readable again.
-    key: object = op.key
-    value: object = op.value
+    key, value = op.key, op.value
     if not (isinstance(key, bytes) and isinstance(value, bytes)):
         raise _not_bytes(value if isinstance(key, bytes) else key)
     key_size = len(key)
@@ -92,7 +69,7 @@ def check_put(op: Put, limits: Limits) -> int:
     return size
 
 
-def check_range(op: Range, limits: Limits) -> int:
+def check_range(op: Any, limits: Limits) -> int:
     """Refuse what is malformed; return the bytes it carries."""
     size = check_keys(op.keys, limits)
     if op.limit is not None and op.limit < 1:
@@ -102,11 +79,12 @@ def check_range(op: Range, limits: Limits) -> int:
     return size
 
 
-def check_delete(op: Delete, limits: Limits) -> None:
-    check_keys(op.keys, limits)
+def check_delete(op: Any, limits: Limits) -> int:
+    """Refuse what is malformed; return the bytes it carries."""
+    return check_keys(op.keys, limits)
 
 
-def check_txn(txn: Txn, limits: Limits) -> None:
+def check_txn(txn: Any, limits: Limits) -> None:
     """Refuse what is too large, malformed, or writes a key twice."""
     size = _check_level(txn, limits, limits.txn_ops_max)
     if size > limits.request_bytes_max:
@@ -115,7 +93,7 @@ def check_txn(txn: Txn, limits: Limits) -> None:
     _check_written(txn.otherwise)
 
 
-def check_op(op: Op, limits: Limits) -> None:
+def check_op(op: Any, limits: Limits) -> None:
     """Refuse an operation that breaks a rule."""
     if isinstance(op, Txn):
         check_txn(op, limits)
@@ -143,7 +121,7 @@ def check_lease_id(lease: int) -> None:
         )
 
 
-def writes(ops: tuple[Op, ...]) -> bool:
+def writes(ops: Any) -> bool:
     """Whether carrying these out could change anything."""
     for op in ops:
         if isinstance(op, Txn):
@@ -162,15 +140,18 @@ def reads_serializably(txn: Txn) -> bool:
     ) and bool(txn.then or txn.otherwise)
 
 
-def _check_range_type(keys: object) -> None:
+def _check_range_type(keys: Any) -> None:
     if not isinstance(keys, KeyRange):
         raise _not_bytes(keys)
-    start: object = keys.start
-    end: object = keys.end
+    start, end = _ends(keys)
     if not isinstance(start, bytes):
         raise _not_bytes(start)
     if not isinstance(end, bytes | None):
         raise _not_bytes(end)
+
+
+def _ends(keys: Any) -> tuple[Any, Any]:
+    return keys.start, keys.end
 
 
 def _not_bytes(given: object) -> InvalidRequest:
@@ -187,7 +168,7 @@ def request_too_large(size: int, limits: Limits) -> TooLarge:
     )
 
 
-def check_keys(keys: Keys, limits: Limits) -> int:
+def check_keys(keys: Any, limits: Limits) -> int:
     """Refuse a key that cannot exist; return the bytes the key or the range takes in a request."""
     if isinstance(keys, bytes):
         if not keys:
@@ -222,13 +203,13 @@ def txn_bytes(txn: Txn) -> int:
     return size
 
 
-def _keys_bytes(keys: Keys) -> int:
+def _keys_bytes(keys: Any) -> int:
     if isinstance(keys, bytes):
         return len(keys)
     return max(len(keys.start), len(keys.end or b"") - 1)
 
 
-def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
+def _check_level(txn: Any, limits: Limits, ops_max: int) -> int:
     """Check one level and those below it; return the bytes they carry."""
     ops_count = max(len(txn.compares), len(txn.then), len(txn.otherwise))
     if ops_count > ops_max:
@@ -245,7 +226,7 @@ def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
         if isinstance(op, Put):
             size += check_put(op, limits)
         elif isinstance(op, Delete):
-            size += check_keys(op.keys, limits)
+            size += check_delete(op, limits)
         elif isinstance(op, Range):
             size += check_range(op, limits)
         else:
@@ -253,7 +234,7 @@ def _check_level(txn: Txn, limits: Limits, ops_max: int) -> int:
     return size
 
 
-def _check_compare(compare: Compare, limits: Limits) -> int:
+def _check_compare(compare: Any, limits: Limits) -> int:
     size = check_keys(compare.keys, limits)
     target, operand = compare.target, compare.operand
     has_bytes = isinstance(operand, bytes)
@@ -263,7 +244,7 @@ def _check_compare(compare: Compare, limits: Limits) -> int:
     return size + (len(operand) if isinstance(operand, bytes) else 8)
 
 
-def _check_written(ops: tuple[Op, ...]) -> None:
+def _check_written(ops: Any) -> None:
     """Refuse a key written twice.  Where only single keys are written, each once, a set shows it."""
     keys: list[bytes] = []
     for op in ops:

@@ -129,6 +129,10 @@ class EmbeddedStore(CoroutineStore):
         self.fail = commits.fail
         self.review_space = commits.review_space
 
+    @property
+    def head_revision(self) -> int:
+        return self._state.revision
+
     def start(self, writer: Writer) -> None:
         self._commits.use(writer)
         self._maintenance.start(writer)

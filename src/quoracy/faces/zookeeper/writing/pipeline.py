@@ -72,6 +72,9 @@ _MOD: Final = CompareTarget.MOD
 _EQUAL: Final = Relation.EQUAL
 
 
+_NO_COMPARES: Final[list[Compare]] = []
+
+
 class WritePipeline:
     """All writes of one replica."""
 
@@ -197,9 +200,11 @@ class WritePipeline:
         self, write: Write, draft: Draft, refusal: Outcome | None, session: SessionRecord | None
     ) -> None:
         """Have the store carry out the draft, or confirm what refuses it.  Raises `MustWait`."""
-        compares = draft.compares()
-        if session is not None:
-            compares.append(Compare(session.key, _MOD, _EQUAL, session.mod_revision))
+        compares = _NO_COMPARES
+        if refusal is not None or not self._knows_all():
+            compares = draft.compares()
+            if session is not None:
+                compares.append(Compare(session.key, _MOD, _EQUAL, session.mod_revision))
         writes, after = draft.writes() if refusal is None else ([], {})
         bases = draft.depends
         if bases and not writes:
@@ -214,6 +219,15 @@ class WritePipeline:
         self._store.submit(Txn(tuple(compares), tuple(writes)), write)
         if writes and not write.is_judged:
             self.in_flight.await_judgement(write)
+
+    def _knows_all(self) -> bool:
+        """Whether the tree and what is in flight are all there is: then a draft cannot be overtaken.
+
+        A write takes effect inside `submit` where the store has a head revision, and nothing happens
+        between reading that and the call.
+        """
+        zxid = self._tree.zxid
+        return self._foreign <= zxid and self._store.head_revision == max(self._newest, zxid)
 
     # -- what the store says (see `Completion`) ----------------------------------------------
 
