@@ -7,10 +7,10 @@ As there, a command that does not exist, or that cannot be carried out, is answe
 says so.  What changes data (`snapshot` and `restore`, a POST since 3.9) is not offered.
 
 Invariants
-    * Whoever reaches the port may ask; so web pages are kept away as everywhere here (`HostGuard`,
-      `OriginGuard`), and so are those that send a browser here with a link.
+    * Every client that reaches the port may ask; so web pages are kept away as everywhere here
+      (`HostGuard`, `OriginGuard`), and so are those that send a browser here with a link.
     * Commands change nothing but counters, and wait for the store for a bounded time.
-    * Nobody is believed to be another than the one who connected: X-Forwarded-For means nothing.
+    * A client is the peer that connected: X-Forwarded-For means nothing.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ async def serve_admin(view: ServerView, listener: socket.socket, *, host: str) -
 
 
 def make_admin_app(view: ServerView, *, host: str) -> AsgiApp:
-    """The application; `host` is the one the server was told to listen on."""
+    """The application; `host` is the one that was configured."""
 
     async def app(scope: Scope, _: Receive, send: Send) -> None:
         path: str = scope["path"]

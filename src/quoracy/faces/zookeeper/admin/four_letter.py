@@ -161,7 +161,7 @@ async def _isro(view: ServerView) -> str:
 
 
 async def _hash(_: ServerView) -> str:
-    return ""  # no digests are kept, as there is nobody to compare them with
+    return ""  # no digests are kept, as there is no other server to compare them with
 
 
 async def _srst(view: ServerView) -> str:

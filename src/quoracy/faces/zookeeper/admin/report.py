@@ -7,7 +7,7 @@ proposals, garbage collection) is left out rather than shown as 0.
 Invariants
     * No name is made up: every key is one that ZooKeeper 3.8 has as well, apart from `python.version`
       and, on a cluster, those that begin with `quoracy_`.
-    * What is said of the cluster is what the store knows by itself: nobody is asked.
+    * What is said of the cluster is what the store knows: nothing is asked over the network.
     * No name is looked up: addresses are shown as they are, never as what DNS calls them.
 """
 
@@ -58,7 +58,7 @@ FULL_VERSION: Final = f"{ZOOKEEPER_VERSION}-quoracy, built on Python {platform.p
 Figure: TypeAlias = str | int | float
 
 STATUS_S_MAX = 5.0
-# So many leases are asked about at a time: a store far away would take long one by one.
+# Leases that are asked about at a time: a store far away would take long one by one.
 _LEASES_AT_ONCE = 100
 _PERCENTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 
@@ -137,7 +137,7 @@ class WatchesView(Protocol):
 
 
 class ServerView(Protocol):
-    """One server, as those see it who ask about it."""
+    """One server, as the four-letter words and the admin commands see it."""
 
     @property
     def running(self) -> bool:
@@ -146,7 +146,7 @@ class ServerView(Protocol):
 
     @property
     def is_read_only(self) -> bool:
-        """Whether nothing can be written, and only those are served who asked for that."""
+        """Whether nothing can be written, and only clients that accept that are served."""
         ...
 
     @property
@@ -331,7 +331,7 @@ def _told(ask: Callable[[], object]) -> str:
 
 
 def zoo_cfg(view: ServerView) -> str:
-    """The settings, as zoo.cfg would have them; who may do everything is nobody's business."""
+    """The settings, as zoo.cfg would have them, without the super user's digest."""
     settings = view.settings
     lines = {
         "tickTime": settings.tick_time,

@@ -14,7 +14,7 @@ How a connection uses it
 
 Invariants
     * One call per reply, a fixed number of additions in it, nothing allocated: it is on the hot path.
-      Whatever is worked out of the numbers is worked out when somebody asks.
+      What follows from the numbers is computed when it is asked for.
     * Memory is bounded: a server keeps the newest `_RECENT_MAX` latencies of reads and of writes for
       its percentiles, and no trace of a connection that is gone.
     * Latencies are kept in seconds and shown in whole milliseconds, as ZooKeeper shows them.
@@ -69,8 +69,8 @@ class Latency:
 class ServerStats:
     """What one server did since it started, or since `srst` reset it.
 
-    The fields named `..._count` and so on after `mntr`'s keys are counted in place by whoever sees the
-    thing happen; each says what that is.
+    The fields named `..._count` and so on after `mntr`'s keys are counted in place, where the
+    thing happens; each says what that is.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class ServerStats:
         return stats
 
     def disconnected(self, stats: ConnectionStats) -> None:
-        """What the connection had not been answered is nobody's to answer any more."""
+        """What the connection had not been answered never will be."""
         self.connections.discard(stats)
         self.outstanding -= stats.queued
         stats.queued = 0
@@ -266,7 +266,7 @@ class ConnectionStats:
         self.queued -= count
         self._server.outstanding -= count
 
-    # -- for those who ask
+    # -- what is shown
 
     @property
     def address(self) -> str:

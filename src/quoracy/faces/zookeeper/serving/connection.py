@@ -3,7 +3,7 @@
 The first four bytes are a four-letter word or the length of the ConnectRequest.  Requests that follow
 it are kept until the session stands, then answered strictly in the order they came: a read at once if
 nothing before it is unanswered, otherwise when its turn comes.  Writes do not wait for their turn to be
-submitted, so many of one client are on their way together; the replica keeps their order.
+submitted: several of one client may be in flight together; the pipeline keeps their order.
 
 Invariants
     * Every request gets one reply, in order, or the connection ends.  Addauth and SASL are answered as
@@ -77,10 +77,10 @@ logger = logging.getLogger(__name__)
 
 # Replies are handed over in pieces of this size, so that a peer that does not read is noticed in time.
 _OUTPUT_BYTES: Final = 256 * 1024
-# And after so many requests the others have their write.
+# And after this number of requests the others have their turn.
 _REQUESTS_AT_ONCE: Final = 1000
 UNREAD_EVENTS_BYTES_MAX = 16 << 20
-# One connection may prove to be so many different people.
+# Identities that one connection may prove.
 IDENTITIES_MAX: Final = 256
 
 _header: Final = struct.Struct(">ii").unpack_from
@@ -135,7 +135,7 @@ class ServerContext(Protocol):
         ...
 
     def go_on_soon(self, connection: Connection) -> None:
-        """Call its `go_on` when the others have had their write."""
+        """Call its `go_on` when the others have had their turn."""
         ...
 
 
@@ -161,16 +161,14 @@ class Connection:
         self._connecting: ConnectRequest | None = None
         self._connecting_since = 0.0
         self._first: bytes | None = b""  # what came of the first four
-        self._pending: list[
-            PendingRequest
-        ] = []  # (mostly short: the first one goes quicker than from a deque)
-        # Whoever keeps requests there has seen to it that `go_on` will be called.
+        self._pending: list[PendingRequest] = []  # (short, mostly: no deque)
+        # When requests are kept there, `go_on` is due to be called.
         self._received = ReceiveQueue(peer, stats, face.settings.jute_maxbuffer)
         self._output: list[bytes] = []
         self._output_bytes = 0
         self._came_alone = False  # the request that is being taken
         self._reply_is_due = False  # what another thread may have sent is to be settled
-        self.is_busy = False  # whoever keeps it so will flush
+        self.is_busy = False  # `flush` comes at the end of what is going on
         self._flush_due = self._go_on_due = False
         self._can_write = True
         self._unread_bytes = 0
@@ -194,7 +192,7 @@ class Connection:
                 self._feed_first(self._first + data)
             elif not self.is_asked_a_word:
                 self._feed_frames(self._split(data), len(data))
-        except Exception as error:  # noqa: BLE001 (it is told)
+        except Exception as error:  # noqa: BLE001 (it is logged)
             self._stumbled(error)
         finally:
             self.is_busy = False
@@ -209,7 +207,7 @@ class Connection:
         try:
             self._advance()
             self._take_kept()
-        except Exception as error:  # noqa: BLE001 (it is told)
+        except Exception as error:  # noqa: BLE001 (it is logged)
             self._stumbled(error)
         finally:
             self.is_busy = False
@@ -467,7 +465,7 @@ class Connection:
 
     def _take_malformed(self, xid: int, op: int, size: int, now: float) -> None:
         if op in (Op.AUTH, Op.SASL):
-            raise ProtocolError("it cannot be read who it says it is")
+            raise ProtocolError("its authentication cannot be read")
         if self._pending:
             self._queue(xid, op, None, size, now)
         else:
@@ -545,7 +543,7 @@ class Connection:
         if self.is_over:
             return
         if write.outcome is None:
-            self.hang_up("nobody knows what became of a request of it")
+            self.hang_up("it is not known what became of a request of it")
         elif self._pending[0] is not write:
             pass  # it is answered when its turn comes
         elif self.is_busy:
@@ -554,7 +552,7 @@ class Connection:
             self.is_busy = True
             try:
                 self._advance()
-            except Exception as error:  # noqa: BLE001 (it is told)
+            except Exception as error:  # noqa: BLE001 (it is logged)
                 self._stumbled(error)
             finally:
                 self.is_busy = False
@@ -618,9 +616,9 @@ class Connection:
     def reply_ahead(self, write: PendingRequest, zxid: int, body: bytes) -> Reply | None:
         """The only pending request will end so: its reply, for another thread to send.
 
-        Until that is settled nothing else may be sent.  No event may come: who watches anything is
-        answered by the loop, which keeps the order.  So is who has sent several requests together, with
-        one send for all of them.
+        Until that is settled nothing else may be sent.  No event may come: a client that watches
+        anything is answered by the loop, which keeps the order.  So is one that has sent several
+        requests together, with one send for all of them.
         """
         if not self._came_alone or len(self._pending) != 1 or self.is_over:
             return None
@@ -660,7 +658,7 @@ class Connection:
     # -- events ------------------------------------------------------------------------------
 
     def event(self, frame: bytes, node_acl: tuple[Acl, ...]) -> None:
-        """A watch fired.  Who may not read the znode is not told."""
+        """A watch fired.  A client that may not read the znode does not get the event."""
         if self.is_over or not acl.check(
             node_acl, _READ, self.ids, self.address, skip_acl=self._face.settings.skip_acl
         ):

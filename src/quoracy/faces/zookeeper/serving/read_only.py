@@ -8,17 +8,17 @@ writes.
 Two kinds of sessions
     * A client that has none gets one that exists only here and only now.  Its id is below 0, which no
       other is: so every server knows that it is over, and says so.
-    * A client that comes back to its session keeps it, id and password, though nobody can say whether
+    * A client that comes back to its session keeps it, id and password, though it is not known whether
       it is still alive: the cluster may go on without this node, and end it.  Only when the store is
       back does the client learn that: being served read-only says nothing about its ephemerals.
 
 Invariants
     * Nothing here asks or changes the store.
-    * A client is told that its session does not exist only if it never can again: an id below 0 that is
+    * A client learns that its session does not exist only if it never can again: an id below 0 that is
       not here, or a wrong password.  One that this node has not heard of may have been made elsewhere a
       moment before: its client is hung up on.
-    * Who is silent for its timeout is hung up on.  There are at most `SESSIONS_MAX` sessions; past
-      that, clients without one are hung up on.
+    * A client that is silent for its timeout is hung up on.  There are at most `SESSIONS_MAX`
+      sessions; past that, clients without one are hung up on.
 
 Differs from ZooKeeper, whose read-only server has to be switched on, hangs up on a client that comes
 back to its session, tells one whose session it does not know that it is over, and makes sessions only
@@ -50,7 +50,7 @@ __all__ = ["NOT_READ_ONLY_OPS", "SESSIONS_MAX", "ReadOnlySessions"]
 logger = logging.getLogger(__name__)
 
 SESSIONS_MAX: Final = 100_000
-# How often is looked who has been silent for too long.
+# How often to look for clients that have been silent for too long.
 _LOOK_EVERY_S: Final = 0.5
 
 # What a read-only server refuses without a look at it, as ZooKeeper's ReadOnlyRequestProcessor does.
@@ -109,7 +109,7 @@ class ReadOnlySessions:
         if session is None and record is not None:
             session = Session(id, record.password)
         if session is None and id > 0:
-            connection.hang_up(f"its session {id:x} is not known here, and nobody can be asked")
+            connection.hang_up(f"its session {id:x} is not known here, and the cluster cannot be asked")
         elif session is None or not is_same(session.password, request.password):
             connection.refused()
         else:
@@ -136,7 +136,7 @@ class ReadOnlySessions:
         return now
 
     def doubt(self, session: Session, now: float) -> None:  # noqa: ARG002 (as `SessionKeeper` has it)
-        raise AssertionError("nobody is sure of a session here, and nobody says so")
+        raise AssertionError("sessions are never doubted while nothing can be written")
 
     def disconnected(self, session: Session, connection: SessionConnection) -> None:
         if session.connection is connection:
@@ -175,7 +175,7 @@ class ReadOnlySessions:
                     session.connection.hang_up("it was silent for as long as its session may be")
 
     def stop(self) -> None:
-        """The store is back, or nothing can be shown any more: whoever is connected is hung up on."""
+        """The store is back, or nothing can be shown any more: all clients are hung up on."""
         sessions = list(self._sessions.values())
         self._sessions.clear()
         for session in sessions:

@@ -1,6 +1,6 @@
 """The shell of the ZooKeeper face: listeners, limits, and what all connections share.
 
-Whoever is connected is served from one replica of the tree.  When the store cannot be followed any more
+All clients are served from one replica of the tree.  When the store cannot be followed any more
 (it is away, or the replica met an error), every client is hung up on and finds its session again, here
 or at another node; meanwhile four-letter words are answered, and ConnectRequests are not.
 
@@ -13,7 +13,7 @@ The caller binds the sockets, so that a port in use is its to report, and owns t
 Invariants
     * Connections are bounded: by maxClientCnxns for one address, by maxCnxns for all.  One too many is
       closed as soon as it is there.
-    * Who has not said what it wants `SESSIONLESS_S` after it connected is hung up on.
+    * A client that has not said what it wants `SESSIONLESS_S` after it connected is hung up on.
     * A server that stops ends no session: it answers what it has begun, for `DRAIN_S` at most, and
       hangs up.
 """
@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 SESSIONLESS_S = 10.0
 # How long a client that was hung up on may take to read what was said last.
 LINGER_S = 1.0
-# How long answers may take when the server is told to stop.
+# How long answers may take when the server stops.
 DRAIN_S = 0.5
 # Before the store is asked again whether it can be followed.
 RETRY_S = 0.5
@@ -65,7 +65,7 @@ _WRITE_BUFFER_MAX = 1 << 20
 
 
 class Face:
-    """What all connections share; and what is shown to those who ask how the server is doing."""
+    """What all connections share, and what the admin commands show."""
 
     def __init__(self, store: Store, settings: ZooKeeperSettings, clock: Clock) -> None:
         self.store, self.settings, self.clock = store, settings, clock
@@ -214,7 +214,7 @@ class Face:
             self._all_gone.set()
 
     async def check_forever(self) -> None:
-        """Say now and then who was refused: one line, however many there were."""
+        """Log now and then which addresses were refused: one line, however many there were."""
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             if self._refused:
@@ -270,7 +270,7 @@ class Face:
             self.loop.call_soon(self._pass)
 
     def _pass(self) -> None:
-        """One write for each connection that has something to say; then those who waited for a turn."""
+        """One write for each connection with something to send; then those that waited for a turn."""
         self._pass_due = False
         to_flush, self._to_flush = self._to_flush, []
         for connection in to_flush:
@@ -337,7 +337,7 @@ class _Line(asyncio.Protocol):
         self._timer = face.loop.call_later(SESSIONLESS_S, self._check_begun)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (the name is asyncio's)
-        # Whatever refers to us is let go of: it is all freed now, and not left to the collector.
+        # References are dropped: all is freed now, and not left to the garbage collector.
         self._transport = None
         self._replies.close()
         if self._timer is not None:
@@ -354,7 +354,7 @@ class _Line(asyncio.Protocol):
             self.connection.feed(data)
 
     def eof_received(self) -> bool:
-        # Whoever asks with a four-letter word may close its side at once, and still wants the answer.
+        # A client that sends a four-letter word may close its side at once, and still wants the answer.
         # (Over TLS that cannot be.)
         self._peer_is_done = True
         connection = self.connection

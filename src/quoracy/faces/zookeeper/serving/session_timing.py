@@ -17,9 +17,9 @@ timeout + renew at least.  So answers may go out until
 
     b + timeout / 3 + renew                               (`answers_s` after b)
 
-Past that, requests wait until a newer renewal is confirmed; and who has waited until b + timeout is
-hung up on, since the session may be over.  A client that is idle pings every third of its timeout, so
-as long as the cluster answers, nobody ever waits.
+Past that, requests wait until a newer renewal is confirmed; and a client that has waited until b +
+timeout is hung up on, since the session may be over.  A client that is idle pings every third of its
+timeout, so as long as the cluster answers, no client ever waits.
 
 On a cluster renewals are rare and leases are whole seconds, as etcd's are: for a timeout of whole
 seconds once a second, however busy the client.  A store's least time to live may make one longer still.
@@ -40,7 +40,7 @@ _APART_S: Final = 0.25
 
 
 class Rhythm(Protocol):
-    """All for a session with a timeout of so many milliseconds."""
+    """All for a session with a timeout of `timeout_ms`."""
 
     def renew_s(self, timeout_ms: int) -> float:
         """The least time between two renewals."""

@@ -3,10 +3,10 @@
 A session is a lease of the store with the same id, and a record that hangs on it.  When the lease ends
 (revoked by closeSession, or not renewed in time) the record goes in the same revision as the session's
 ephemerals, and every node sees that in the one order there is.  So nothing here decides that a session
-is over: `gone` is told, by the replica.
+is over: the replica calls `gone`.
 
 Invariants
-    * A client is told of a session only when its record is durable and in this node's tree, and of an
+    * A client learns of a session only when its record is durable and in this node's tree, and of an
       expiry only when the store says that there is no such session.  Whatever else goes wrong on the
       way (the store is away, overloaded, full, or does not know what it did) is answered by hanging up:
       the client tries again, and an untold session ends by itself.
@@ -23,7 +23,7 @@ Invariants
 
 Differs from ZooKeeper:
     * A wrong password is refused before the session's other connection is hung up on.  There it is the
-      other way round, and whoever knows an id can throw its owner out.
+      other way round, and a client that knows an id can disconnect its owner.
     * A client that comes back may shorten the session's timeout, but make it no longer than the session
       was made for: the time to live of a lease is for good.
 """
@@ -65,16 +65,16 @@ logger = logging.getLogger(__name__)
 
 # How long a client that has seen more than this node waits until the node has seen it too.
 CATCH_UP_S = 2.0
-# How often a session is moved here before its client is told to try again: others want it as well.
+# How often a session is moved here before its client has to try again: others want it as well.
 _MOVES_MAX = 3
 # Before a renewal is tried again for which a client waits.
 _RENEW_AGAIN_S = 0.25
-# In the record of a session that nobody serves any more, and nobody can come back to.
+# In the record of a session that no node serves any more, and no client can come back to.
 _NOBODY = bytes(8)
 
 
 class SessionConnection(Protocol):
-    """What a connection has to offer to those who give it a session, and take it away."""
+    """What sessions call of a connection."""
 
     @property
     def is_over(self) -> bool: ...
@@ -97,10 +97,10 @@ class SessionConnection(Protocol):
 
 
 class SessionKeeper(Protocol):
-    """Who has the sessions that connections are for."""
+    """Has the sessions that connections are for."""
 
     def connect(self, request: ConnectRequest, connection: SessionConnection) -> None:
-        """Find or make the session a client asks for; `connection` is told the outcome, once."""
+        """Find or make the session a client asks for; `connection` gets the outcome, once."""
         ...
 
     def touch(self, session: Session) -> float:
@@ -203,7 +203,7 @@ class Sessions:
                 self._take_over(session, connection)
                 connection.established(session)
             elif is_new and session.connection is None:
-                # Nobody was told its id and password: nobody can come back for it.
+                # No client knows its id and password, so none can come back for it.
                 await self._end(session.id)
 
     async def _has_seen(self, zxid: int) -> bool:
@@ -298,7 +298,7 @@ class Sessions:
         raise Unavailable(f"session {id:x} is wanted by other connections too. Connect again.")
 
     async def _rewrite(self, record: SessionRecord, value: bytes) -> bool:
-        """Write the record unless somebody else has; either way the tree shows what came of it."""
+        """Write the record unless another node has; either way the tree shows what came of it."""
         key = session_key(record.id)
         unchanged = Compare.mod_revision(key, "=", record.mod_revision)
         result = await self._store.txn(Txn((unchanged,), (Put(key, value, lease=record.id),)))
@@ -450,7 +450,7 @@ class Sessions:
     async def _close_record(self, id: int) -> bool:
         """Before a lease is revoked: where there are other nodes, the session may have moved there.
 
-        A revocation cannot be made to depend on anything.  So first nobody can come back to it.
+        A revocation cannot be made to depend on anything.  So first no client can come back to it.
         """
         record = self._replica.tree.sessions.get(id)
         if record is None or record.node_id != self._replica.node_id:

@@ -1,4 +1,4 @@
-"""Who may do what: ACLs as ZooKeeper's server keeps them, and the identities they are matched with.
+"""Access control: ACLs as ZooKeeper's server keeps them, and the identities they are matched with.
 
 An ACL is a tuple of entries; an operation is allowed when one entry grants its permission to one of the
 caller's identities.  A caller always has the identity ("ip", its address); addauth brings others.  Four
@@ -113,7 +113,7 @@ def fix_up(acl: Acls, ids: Sequence[Identity]) -> Acls:
 
     Entries that occur twice are kept once and "auth" becomes the identities of the caller, in the order
     they were added.  Raises INVALID_ACL for an empty list, an unknown scheme, an id its scheme does not
-    take, and for "auth" from a caller who has proved nothing.
+    take, and for "auth" from a caller that has proved nothing.
     """
     if acl is OPEN_ACL or acl == OPEN_ACL:
         return OPEN_ACL
@@ -169,7 +169,7 @@ def user_name(identity: Identity) -> str:
 
 def digest_of(name_and_password: bytes) -> str:
     """name:password to name:digest, as stored in ACLs (DigestAuthenticationProvider.generateDigest)."""
-    import hashlib  # brings OpenSSL: only who gives a password needs it
+    import hashlib  # brings OpenSSL, which only a password needs
 
     text = name_and_password.decode("utf-8", "replace")
     name = text.split(":", 1)[0]

@@ -16,7 +16,7 @@ children there were when it was written, so a reader sees that some went without
 with a pzxid of its own puts the zxid of that on file (see `replica.Replica`).
 
 Compatibility: the first byte of each record is its format; an unknown one is refused, not guessed at.
-A key that has none of these forms is somebody else's, and ignored.
+A key that has none of these forms belongs to others, and is ignored.
 """
 
 from __future__ import annotations

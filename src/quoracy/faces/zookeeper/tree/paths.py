@@ -1,4 +1,4 @@
-"""Paths of znodes: which may be written, which are never deleted, and who is whose parent.
+"""Paths of znodes: which may be written, which are never deleted, and the parent of each.
 
 ZooKeeper's server looks at a path only where it writes, and not everywhere alike; which check comes
 first decides which error a client sees.  The rules of PrepRequestProcessor and PathUtils, in its order:

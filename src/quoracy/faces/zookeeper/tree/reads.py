@@ -7,7 +7,7 @@ Whether a failed read leaves a watch is ZooKeeper's choice: exists does so on a 
 (that is how one waits for it), getData and getChildren do not, and nothing that is refused does.
 
 Differs from ZooKeeper:
-    * /zookeeper/quota/<path>/zookeeper_stats is worked out when somebody reads it, from what is below
+    * /zookeeper/quota/<path>/zookeeper_stats is computed when it is read, from what is below
       <path> now; what clients write into it has no effect.
     * The answer to a multiRead has a bound, `MULTI_READ_BYTES_MAX`: one request could name the largest
       znode thousands of times.  Past it the whole request fails with MARSHALLING_ERROR.
@@ -107,7 +107,7 @@ _AFTER_COLON: Final = re.compile(":[^\n\r\u0085\u2028\u2029]*")
 
 
 class Viewer(Watcher, Protocol):
-    """Who asks, and who is told when a watch fires: a connection."""
+    """The caller, which is notified when a watch fires: a connection."""
 
     @property
     def ids(self) -> tuple[Identity, ...]: ...
@@ -191,7 +191,8 @@ class Reads:
         return self._stat(node)
 
     def _get_acl(self, path: bytes, viewer: Viewer) -> bytes:
-        # Who may only read sees no digests: a password could be guessed from one (CVE-2019-0201).
+        # A caller that may only read sees no digests: a password could be guessed from one
+        # (CVE-2019-0201).
         node = self._readable(path, viewer, _READ | _ADMIN)
         acl = node.acl
         if not self._may(node, _ADMIN, viewer):
@@ -271,7 +272,7 @@ class Reads:
     # -- watches -------------------------------------------------------------------------
 
     def _set_watches(self, request: SetWatches, viewer: Viewer) -> None:
-        """Watches of a client that was away: what it missed is told at once, the rest is watched again.
+        """Watches of a client that was away: it hears what it missed; the rest is watched again.
 
         As DataTree.setWatches: these events have no zxid and pass without a look at the ACL.  A znode
         that came and went again in the meantime is missed.

@@ -224,7 +224,7 @@ class Replica:
                 old.ended = [id for id in old.sessions if id not in tree.sessions]
                 old.moved = list(tree.sessions)
             changes = _differences(old, tree) if old.zxid else []
-            # The same object, so that whoever holds it sees the new state.
+            # The same object, so that all that refer to it see the new state.
             old.zxid, old.nodes, old.sessions = tree.zxid, tree.nodes, tree.sessions
             old.special, old.data_bytes = tree.special, tree.data_bytes
             old.unrecorded = tree.unrecorded
@@ -262,7 +262,7 @@ class Replica:
                 result = await self._store.txn(Txn(tuple(compares), tuple(puts)))
                 await self.caught_up(result.revision)
                 if not result.succeeded:
-                    pause_s = _LOSSES_AGAIN_S  # somebody wrote one of them meanwhile
+                    pause_s = _LOSSES_AGAIN_S  # one of them was written meanwhile
             except QuoracyError as error:
                 if self._is_over:
                     return
@@ -323,13 +323,13 @@ def _first_nodes() -> tuple[Put, ...]:
 
 
 def _differences(old: Tree, new: Tree) -> list[Change]:
-    """What watchers of one tree must hear so that they know the other."""
+    """The changes that lead from one tree to the other."""
     changes: list[Change] = []
     for path, node in old.nodes.items():
         now = new.nodes.get(path)
         if now is None or now.czxid != node.czxid:
             changes.append((EventType.DELETED, path, node))
-    # Children first, so that nobody hears of a child below a znode that is gone already.
+    # Children first: no event is of a child below a znode that is gone already.
     changes.sort(key=lambda change: change[1], reverse=True)
     for path, node in sorted(new.nodes.items()):
         before: Node | None = old.nodes.get(path)

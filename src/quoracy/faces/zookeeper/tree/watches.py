@@ -1,12 +1,12 @@
-"""Who waits for which change: ZooKeeper's watches and the events they turn into.
+"""ZooKeeper's watches, and the events that changes turn into.
 
     Change (CREATED, DELETED, DATA_CHANGED)  ->  WatchTable.fire  ->  watcher.event(frame, acl)
 
-Four kinds, as in ZooKeeper 3.9.  DATA (from exists and getData) and CHILD (from getChildren) are told
-once and forgotten.  PERSISTENT stays, and is told what both of these are told.  RECURSIVE stays, and is
-told of every create, delete and change of data of its znode and of all below it, never of "children
+Four kinds, as in ZooKeeper 3.9.  DATA (from exists and getData) and CHILD (from getChildren) fire
+once and are forgotten.  PERSISTENT stays, and fires where either of these would.  RECURSIVE stays, and
+fires at every create, delete and change of data of its znode and of all below it, never of "children
 changed".  A watcher may have several kinds on one path: they do not disturb each other (in 3.8 the last
-one replaced those before it), and an event is told once to each watcher.
+one replaced those before it), and each watcher gets an event once.
 
 One change makes its events in DataTree's order:
 
@@ -16,17 +16,18 @@ One change makes its events in DataTree's order:
     set data    DATA_CHANGED to the znode's data watches
 
 With every event goes the ACL of the znode it is about (of a deleted one, the last), and the watcher
-delivers it only to who may READ that: a path may be a secret too (CVE-2024-23944).  A one-shot watch is
-spent by an event that is withheld like by any other.
+delivers it only if its client may READ that: a path may be a secret too (CVE-2024-23944).  A one-shot
+watch is spent by an event that is withheld like by any other.
 
 Invariants
     * A path without watches costs one look-up for each table that is not empty.  Ancestors are walked
       only while there is a recursive watch anywhere.
-    * An event is encoded once, however many watch; and not at all if nobody does.
+    * An event is encoded once, however many watch; and not at all if there is no watcher.
     * `drop` takes time in proportion to what the watcher itself watches.
     * The table is not bounded, as in ZooKeeper; a lone watch takes two entries of dictionaries.
       A watcher must be dropped after its last `add`, or it stays for ever.
-    * `event` may call back into the table: whom to tell is settled before anybody is told.
+    * `event` may call back into the table: the watchers of a change are collected before the first of
+      them is called.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _DATA_CHANGED: Final = EventType.DATA_CHANGED
 _CHILDREN_CHANGED: Final = EventType.CHILDREN_CHANGED
 _SYNC_CONNECTED: Final = KeeperState.SYNC_CONNECTED
 
-# For a znode of which nothing is known any more: nobody but the super user may read it.
+# For a znode of which nothing is known any more: only the super user may read it.
 _NOBODY: Final = (Acl(0, "world", "anyone"),)
 
 
@@ -66,7 +67,7 @@ class WatchKind(Enum):
 
 
 class Watcher(Protocol):
-    """Whoever is told: a connection."""
+    """Gets the events: a connection."""
 
     @property
     def session_id(self) -> int: ...
@@ -187,7 +188,7 @@ class WatchTable:
                 return ((data, _EITHER), (child, _EITHER), (recursive, _STAYING))
 
     def _with_recursive(self, told: Collection[Watcher], path: bytes) -> Collection[Watcher]:
-        """`told` and those who watch the path, or one above it, with all that is below."""
+        """`told` and the watchers of the path, or of one above it, with all that is below."""
         register = self._recursive
         found = dict.fromkeys(told)
         while True:
@@ -217,7 +218,7 @@ def _tell(
 
 
 class _Register:
-    """Watches that are told alike: by path, and by watcher with the modes it has on each path."""
+    """Watches that fire alike: by path, and by watcher with the modes it has on each path."""
 
     __slots__ = ("count", "modes", "watchers")
 
@@ -249,7 +250,7 @@ class _Register:
         return there if isinstance(there, set) else (there,)
 
     def take(self, path: bytes) -> Collection[Watcher]:
-        """All that watch this path, who must be told now; one-shot watches among them are spent."""
+        """All that watch this path, to be notified now; one-shot watches among them are spent."""
         told = tuple(self.at(path))
         for watcher in told:
             self.remove(path, watcher, _ONE_SHOT)

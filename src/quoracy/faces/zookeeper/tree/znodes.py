@@ -7,8 +7,8 @@ Invariants
       have the same tree.
     * A znode is in its parent's `children` exactly as long as it is in `nodes`.
     * Of a znode, `cversion` counts the changes below it: 2 x creates - children, in 32 bits.  So a
-      child that goes with its session's lease is counted although nobody writes that down; that its
-      pzxid is not on record is told by `unrecorded`.
+      child that goes with its session's lease is counted although that is not written down;
+      `unrecorded` says that its pzxid is not on record.
     * The n_ and c_ fields say in which version the store holds the two records of a znode: a write that
       was prepared from this state compares them.
 """
@@ -42,7 +42,7 @@ __all__ = ["Change", "Node", "SessionRecord", "Tree", "as_int32"]
 # Most znodes are leaves, and an empty set takes 216 bytes.
 _NO_CHILDREN: Final[frozenset[bytes]] = frozenset()
 
-# Replies up to this are kept for the next who reads the znode.  Larger data is not in memory twice.
+# Replies up to this are kept for the next read of the znode.  Larger data is not in memory twice.
 _SHOWN_MAX: Final = 1024
 
 # Numbers, since an Enum's own comparison takes many times that of two of them.
@@ -193,7 +193,7 @@ class Node:
 
 
 class SessionRecord:
-    """A session that lives, whoever serves it."""
+    """A session that lives, whichever node serves it."""
 
     __slots__ = ("ephemerals", "id", "key", "mod_revision", "node_id", "password", "timeout_ms")
 
@@ -217,9 +217,9 @@ class Tree:
     def __init__(self) -> None:
         self.zxid = 0
         self.nodes: dict[bytes, Node] = {}
-        self.special: dict[bytes, Node] = {}  # containers and TTL znodes, for whoever removes them
+        self.special: dict[bytes, Node] = {}  # containers and TTL znodes
         self.sessions: dict[int, SessionRecord] = {}
-        self.ended: list[int] = []  # sessions that ended; whoever acts on it empties it
+        self.ended: list[int] = []  # sessions that ended; the consumer empties it
         self.moved: list[int] = []  # sessions whose record was written; likewise
         self.lost: list[bytes] = []  # of each child that went with its lease, the parent; likewise
         self.unrecorded: set[bytes] = set()  # parents of such children, until that is on record
@@ -253,7 +253,7 @@ class Tree:
             del self.sessions[id]
         self.moved.clear()
         self.zxid = zxid
-        # What went while nobody looked: known to have gone, not known when.  Now is late enough.
+        # Some children went before this was read, it is not known when.  Now is late enough.
         for node in self.nodes.values():
             if node.children_count != node.recorded_children:
                 node.pzxid = zxid
@@ -332,7 +332,7 @@ class Tree:
             changes.append((_DATA_CHANGED, path, node))
 
     def _replace(self, old: Node, kv: KeyValue) -> None:
-        # Which events that makes is told by the note that comes with it.
+        # The note that comes with it says which events that makes.
         self._forget(old)
         node = self._load_node(kv)
         if old.path != ROOT:
@@ -409,7 +409,7 @@ class Tree:
             parent = self.nodes.get(parent_of(path)) if path != ROOT else None
             if parent is None:
                 continue
-            if revision not in (parent.c_mod, parent.czxid):  # nobody wrote it down
+            if revision not in (parent.c_mod, parent.czxid):  # it is not on record
                 self.lost.append(parent.path)
             if parent.recorded_children != parent.children_count:
                 self.unrecorded.add(parent.path)

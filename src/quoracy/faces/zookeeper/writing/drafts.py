@@ -223,10 +223,10 @@ class Draft:
         return compares
 
     def writes(self) -> tuple[list[Put | Delete], dict[bytes, Node]]:
-        """The operations; and how the znodes will be, for those who come while it is in flight.
+        """The operations; and how the znodes will be, for drafts that are made while it is in flight.
 
         They are in the order in which the znodes were first touched, and so are the events that they
-        make; where those of the request were others, or came in another order, a note tells of them.
+        make; where those of the request were others, or came in another order, a note has them.
         """
         writes: list[Put | Delete] = []
         after: dict[bytes, Node] = {}

@@ -50,7 +50,7 @@ class Outcome:
 
 
 class OnOutcome:
-    """Notified once how a write ended; of None if nobody knows.
+    """Gets the outcome of a write, once; None if it is not known.
 
     (A class and not a function: a bound method is made for each call and called by its name.)
     """
@@ -153,8 +153,8 @@ class Write(Completion):
 class SessionQueue:
     """The writes of one session, in order.
 
-    (Lists, though the first of them goes first: they are short, and an empty one takes a tenth of the
-    memory of a deque.)
+    (Lists, though the first of them goes first: they are short, and an empty one takes far less
+    memory than a deque.)
     """
 
     __slots__ = ("in_flight", "is_advancing", "session_id", "waiting")

@@ -61,8 +61,8 @@ _log = logging.getLogger(__name__)
 # How often a write is drafted again before its outcome counts as unknown.
 _ATTEMPTS_MAX = 100
 # So often at once: of those that race one always wins, and a pause only lets younger ones pass.  One
-# that has lost more often may be in step with another node: it waits for a random time, up to so much
-# more with each.
+# that has lost more often may be in step with another node: it waits for a random time, up to this
+# much more with each.
 _ATTEMPTS_AT_ONCE = 16
 _APART_S = 0.001
 _APART_S_MAX = 0.02
@@ -240,13 +240,13 @@ class WritePipeline:
             self._judge(write, result.revision)
 
     def reply(self, write: Write, result: TxnResult) -> Reply | None:
-        """The reply to a write that was applied, if it can be told before the tree is there."""
+        """The reply to a write that was applied, if that can be made before the tree is there."""
         proposal = write.proposal
         if (
             proposal is None
             or not write.is_judged
             or self._is_over
-            or self._foreign > self._tree.zxid  # somebody may have done something to these znodes
+            or self._foreign > self._tree.zxid  # others may have changed these znodes
         ):
             return None
         body = proposal.reply_ahead(write.left)

@@ -73,7 +73,7 @@ _Single: TypeAlias = Create | Delete | SetData | SetAcl | Check
 
 
 class Caller(Protocol):
-    """Who asks."""
+    """The client that asks, or the server itself."""
 
     @property
     def session_id(self) -> int: ...
@@ -311,7 +311,7 @@ def _mode(op: Create, settings: ZooKeeperSettings) -> tuple[bool, bool, bool]:
 def _next_version(version: int, expected: int) -> int:
     if expected not in (-1, version):
         raise ZkError(Err.BAD_VERSION)
-    # -1 would mean "any" to the next who names it.
+    # -1 would mean "any" in the next request that names it.
     following = as_int32(version + 1)
     return 0 if following == -1 else following
 
