@@ -1,4 +1,4 @@
-"""The answer to a unary call: the completion of its operation on the store, and who waits for it.
+"""The answer to a unary call: the completion of its operation on the store, and the call itself.
 
 Compiled: every call of a busy server has one.
 """

@@ -102,7 +102,7 @@ FAULTS: dict[type[QuoracyError], Status | Callable[[Any], Status]] = {
     errors.Indeterminate: (StatusCode.UNAVAILABLE, "etcdserver: request timed out"),
     errors.LeaseLost: (StatusCode.NOT_FOUND, "etcdserver: requested lease not found"),
     errors.Unsupported: _own_words(StatusCode.UNIMPLEMENTED),
-    # The status a gRPC library answers a message with that it cannot read.
+    # As a gRPC library answers a message that it cannot read.
     errors.ProtocolError: lambda error: (
         StatusCode.INTERNAL,
         f"grpc: error unmarshalling request: {error}",

@@ -5,8 +5,8 @@ raising: `GrpcError` with the status it wants, or any `QuoracyError`, which `err
 
 Invariants
     * `path` is the gRPC path, `/package.Service/Method`.
-    * A streaming handler's `send` waits while the peer does not read: what a slow client makes us keep
-      is bounded.  The stream ends when the handler returns; it is cancelled when its client gives up,
+    * A streaming handler's `send` waits while the peer does not read: what is kept for a slow client is
+      bounded.  The stream ends when the handler returns; it is cancelled when its client gives up,
       or its deadline passes.
     * A streaming handler whose `client_streams` is False reads exactly one request.
 """
@@ -17,10 +17,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from quoracy.faces.etcd.answer import Answer, Caller, Metadata
+from quoracy.store.coroutines import complete_by_task
 from quoracy.wire.protobuf import Message
 
 __all__ = ["Method", "Send", "Streaming", "Unary", "answer_of", "awaited"]
@@ -82,25 +82,10 @@ def awaited(
 
     def begin(payload: bytes, call: Caller) -> Answer:
         answer = Answer(call, cleans_up=True)
-        task = asyncio.get_running_loop().create_task(handle(request.decode(payload)))
-        task.add_done_callback(partial(_ended, answer))
-        answer.on_abandon = partial(_cancel, task)
+        complete_by_task(handle(request.decode(payload)), answer)
         return answer
 
     return Unary(path, request, response, begin, routes)
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-
-
-def _ended(answer: Answer, task: asyncio.Task[Any]) -> None:
-    if task.cancelled():
-        answer.done(None, asyncio.CancelledError())
-    elif (error := task.exception()) is not None:
-        answer.done(None, error)
-    else:
-        answer.done(task.result(), None)
 
 
 async def answer_of(method: Unary, payload: bytes) -> tuple[bytes, Metadata]:
@@ -113,7 +98,7 @@ async def answer_of(method: Unary, payload: bytes) -> tuple[bytes, Metadata]:
         call.is_gone = True
         answer.abandon()
         while answer.cleans_up and not call.outcome.done():
-            with contextlib.suppress(asyncio.CancelledError):  # it was, and that is told below
+            with contextlib.suppress(asyncio.CancelledError):  # it was, and is raised below
                 await asyncio.wait((call.outcome,))
         raise
     return call.outcome.result()

@@ -228,7 +228,7 @@ def decode_put_revision(data: bytes) -> int | None:
 
 
 def decode_range_result(data: bytes) -> RangeResult | None:
-    """What a read found, if that is little: of many keys the full way is as fast."""
+    """What a read found, if that is little."""
     if len(data) > _RANGE_BYTES_MAX:
         return None
     try:
@@ -239,7 +239,7 @@ def decode_range_result(data: bytes) -> RangeResult | None:
 
 
 def decode_txn_result(data: bytes) -> TxnResult | None:
-    """What became of a transaction that has no others inside, and wants no previous versions."""
+    """The result of a transaction that has no others inside, and wants no previous versions."""
     try:
         number, pos = _header(data)
         revision, size = Revision(number), len(data)
@@ -396,7 +396,7 @@ def _event(data: bytes, pos: int, end: int) -> Event | None:
     if data[pos] != _KV:
         return None
     length, pos = _varint(data, pos + 1)
-    if pos + length != end:  # a previous version comes behind it
+    if pos + length != end:  # a previous version follows
         return None
     kv = _key_value(data, pos, end)
     return Event(KeyValue(kv.key, b"", 0, kv.mod_revision, 0) if deleted else kv)

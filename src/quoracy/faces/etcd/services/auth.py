@@ -1,6 +1,6 @@
 """etcd's Auth service on a server without authentication.
 
-What etcd answers while authentication is off is answered: it is off, and nobody can log in.
+The answers are those of etcd while authentication is off: it is off, and nobody can log in.
 
 Differs from etcd: users and roles are not kept (etcd keeps them even while it is off), so whatever
 needs them is unimplemented rather than accepted and forgotten: an operator who believes that a password

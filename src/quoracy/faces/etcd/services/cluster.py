@@ -1,8 +1,8 @@
 """etcd's Cluster service: a cluster of one, which is what this server is to etcd's clients.
 
-That is so on a cell too: a client that is told of members goes and speaks to them, and what it is to
-see, the keys under the cell's prefix and under their own names, it sees at nodes only.  Of the other
-nodes a node does not know; clients are given all their addresses.
+That is so on a cell too: a client that learns of members connects to them, but the keys under the
+cell's prefix have their own names at nodes only.  A node does not know of the other nodes; clients are
+configured with all their addresses.
 
 Differs from etcd: members are not added, removed or moved by clients.  What etcd refuses in a cluster
 of one is refused with its words; what it would do is unimplemented, with a text that says what to do.

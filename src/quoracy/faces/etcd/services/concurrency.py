@@ -5,7 +5,7 @@ the lease ends.  So what is begun is finished whatever happens to the call: canc
 joins and leaves again; cancelled while it waits, it leaves; and only then it is cancelled.
 
 Differs from etcd: a fault of the store (such as a lease that is not there) has the status it has in
-every other service; etcd's lock and election services say the same text with the status UNKNOWN.
+every other service; etcd's lock and election services give the same text the status UNKNOWN.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ElectionService:
     async def campaign(self, request: CampaignRequest) -> CampaignResponse:
         """Waits until elected.
 
-        Differs from etcd: a candidate whose key was lost while it waited is told so, where etcd lets it
+        Differs from etcd: a candidate whose key was lost while it waited learns that, where etcd lets it
         believe that it leads.
         """
         store = self._store

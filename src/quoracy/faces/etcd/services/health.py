@@ -22,7 +22,7 @@ from quoracy.wire.grpc import GrpcError, StatusCode
 
 __all__ = ["HealthService"]
 
-# The store has no event for its health, and those who watch it are few and not in a hurry.
+# The store has no event for its health, and watches of it are few and not urgent.
 _LOOK_EVERY_S = 2.0
 
 
@@ -53,15 +53,15 @@ class HealthService:
     async def watch(
         self, requests: AsyncIterator[HealthCheckRequest], send: Send[HealthCheckResponse]
     ) -> None:
-        """The status now and each change of it.  A name nobody knows may be known one day: it waits."""
+        """The status now and each change of it; for an unknown name, that it is unknown."""
         request = await anext(aiter(requests))
-        told: ServingStatus | None = None
+        sent: ServingStatus | None = None
         while True:
             status = ServingStatus.SERVICE_UNKNOWN
             if not request.service:
                 status = await self._serving_status()
-            if status != told:
-                told = status
+            if status != sent:
+                sent = status
                 await send(HealthCheckResponse(status=status))
             await self._clock.sleep(_LOOK_EVERY_S)
 

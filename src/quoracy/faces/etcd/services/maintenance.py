@@ -237,7 +237,7 @@ class MaintenanceService:
                 StatusCode.UNIMPLEMENTED,
                 "this server's store keeps no data of its own to take a snapshot of",
             )
-        # Imported by the few who need them: with what they import they take a megabyte.
+        # Imported here: they are large, and most servers never need them.
         import shutil
         import tempfile
 

@@ -31,10 +31,9 @@ __all__ = [
 Status: TypeAlias = tuple[StatusCode, str]
 
 _DEADLINE: Status = (StatusCode.DEADLINE_EXCEEDED, "context deadline exceeded")
-# A call may end so much after its deadline.
+# A call may end this long after its deadline.
 _DEADLINES_APART_S = 0.01
-# With so much waiting for a peer that takes nothing, no further request of it is begun, and no answer
-# is encoded.
+# With this much unsent to a peer, no further request of it is begun, and no answer is encoded.
 UNSENT_BYTES_MAX = 8 * 1024 * 1024
 
 

@@ -9,8 +9,8 @@ Invariants
       the handler has taken what was received.  Responses of a stream: by what a handler sends at once,
       beyond what the peer lets out.  Answers to unary calls: with much unsent (`UNSENT_BYTES_MAX`) no
       call is begun, and the result of one that was begun is encoded when there is room.
-    * A deadline, a reset or the end of the server cancels a call; which of them it was decides what, if
-      anything, the client is told.
+    * A deadline, a reset or the end of the server cancels a call; which of them it was decides with
+      which status the client learns of it, if any.
 """
 
 from __future__ import annotations
@@ -75,9 +75,7 @@ class GrpcCall(Call):
 
     def fail(self, error: BaseException) -> None:
         """End with the status that an error means."""
-        if isinstance(error, asyncio.CancelledError):
-            self._end(self._ending)
-        elif isinstance(error, QuoracyError):
+        if isinstance(error, QuoracyError):
             self._end(status_of(error))
         else:
             logger.error("%s failed", self.path, exc_info=error)
@@ -204,7 +202,10 @@ class UnaryCall(GrpcCall):
         if self._reply is not None and self._take_reply_back():
             return
         if error is not None:
-            self.fail(error)
+            if self._gone or self._ending is not None:
+                self._end(self._ending)  # it has cleaned up
+            else:
+                self.fail(error)
             return
         host = self.host
         if host.unsent_bytes > UNSENT_BYTES_MAX:
@@ -253,7 +254,7 @@ class UnaryCall(GrpcCall):
             host.unsent_bytes += len(data)
         self._forget(StatusCode.OK)
         if self.method.is_wait:
-            # The client learns of what others have just done, who are answered later in this turn.
+            # It waited for the write of another client, which is answered later in this turn.
             host.flush_now()
         else:
             host.flush_soon()
@@ -301,11 +302,12 @@ class StreamCall(GrpcCall):
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         """The handler is done."""
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
-        if error is None:
-            self._end((StatusCode.OK, ""))
-        else:
+        if task.cancelled():
+            self._end(self._ending)
+        elif (error := task.exception()) is not None:
             self.fail(error)
+        else:
+            self._end((StatusCode.OK, ""))
 
     # -- from the client
 

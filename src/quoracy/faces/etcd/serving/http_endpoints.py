@@ -6,9 +6,9 @@
                         /readyz/serializable_read runs one
     /version, /metrics
 
-Whoever reaches this can read and write everything, so web pages must not: a page that resolves its name
+A client that reaches this can read and write everything, so web pages must not: a page that resolves its name
 to a loopback address is stopped by its Host header (`HostGuard`), a page of any other origin by its
-Origin header (`OriginGuard`).  Differs from etcd, which allows both unless told otherwise.
+Origin header (`OriginGuard`).  Differs from etcd, which allows both unless configured otherwise.
 
 Invariants
     * A check ends: a store that does not answer within `CHECK_S_MAX` is not well.
@@ -61,7 +61,7 @@ def make_http_app(
     message_bytes_max: int = MESSAGE_BYTES_MAX,
     guarded_methods: Mapping[str, Method] | None = None,
 ) -> AsgiApp:
-    """The application; `host` is the one the server was told to listen on.
+    """The application; `host` is the one that the server was configured to listen on.
 
     A body may be as long as a message of `message_bytes_max` becomes in base64, and a little longer.
     `guarded_methods` are the same methods for calls that want a leader.
@@ -82,8 +82,8 @@ def make_http_app(
 def _metrics_of(methods: Mapping[str, Method], counts: CallCounts) -> Callable[[], Awaitable[Metrics]]:
     """The metrics, made when they are first asked for.
 
-    The library takes 11 MB and 87 ms to load: not every server is scraped, and those that are need not
-    stand still for it.
+    The library is large and slow to load: not every server is scraped, and those that are need not stand
+    still for it.
     """
     made: list[Metrics] = []
 

@@ -10,7 +10,7 @@ Invariants
     * A request is read up to `body_bytes_max` and each object of a stream of them likewise; larger is
       answered RESOURCE_EXHAUSTED.  Of a stream's requests at most `_REQUESTS_WAITING_MAX` wait for the
       handler; past that the body is not read on.
-    * A client that goes away cancels its handler.
+    * A client that goes away cancels its call.
     * A response waits until the server took the one before it, whichever task of the handler sends it.
 
 Differs from etcd 3.5

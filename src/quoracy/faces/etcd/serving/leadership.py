@@ -1,7 +1,7 @@
-"""Calls that want a leader: metadata `hasleader: true`, which etcd's clients send to be told of a loss.
+"""Calls that want a leader: metadata `hasleader: true`, which etcd's clients send to learn of a loss.
 
 A watch or a stream of keep-alives goes on in silence when the cluster has no leader.  A client that
-would rather know (`clientv3.WithRequireLeader`) says so, and gets UNAVAILABLE "etcdserver: no leader":
+wants to know (`clientv3.WithRequireLeader`) says so, and gets UNAVAILABLE "etcdserver: no leader":
 at once if there is none when it calls, and as soon as there is none while its stream runs.
 
     leadership = Leadership(store)
@@ -34,7 +34,7 @@ WANTS_LEADER = (b"hasleader", b"true")
 
 
 class Leadership:
-    """Whether there is a leader, and who wants to be told when there is none."""
+    """Whether there is a leader, and the streams that end when there is none."""
 
     def __init__(self, store: Store) -> None:
         self._cluster = store.cluster
@@ -93,7 +93,7 @@ class Leadership:
         try:
             yield
         except asyncio.CancelledError:
-            # A client that gives up at the same time is not told: it cancelled as well.
+            # A client that gave up at the same time cancelled as well, and gets no status.
             if is_lost and task.uncancel() == 0:
                 raise _no_leader() from None
             raise

@@ -108,7 +108,7 @@ class _StoreCollector(Collector):
         minor = CLUSTER_VERSION.rpartition(".")[0]
         yield _labelled("etcd_cluster_version", "The cluster's version.", "cluster_version", minor)
         status, cluster = self.status, self.cluster
-        # A store that cannot even give its status serves nobody: to a dashboard, there is no leader.
+        # A store without a status serves no client: to a dashboard, there is no leader.
         present = status is not None if cluster is None else cluster.is_serving
         leads = present and (cluster is None or cluster.role == "leader")
         yield GaugeMetricFamily("etcd_server_has_leader", "Whether requests are served.", int(present))

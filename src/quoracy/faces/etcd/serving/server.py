@@ -1,7 +1,7 @@
 """The shell of the etcd face: one port for gRPC, the JSON gateway and plain HTTP.
 
 The first bytes of a connection (or TLS's ALPN) say which it is: HTTP/2 goes to `session.Session`, where
-gRPC is told from other requests by its content type; HTTP/1.1 goes to `faces.common.http1`.
+gRPC differs from other requests in its content type; HTTP/1.1 goes to `faces.common.http1`.
 
 The caller binds the socket, so that a port in use is its to report, and owns the signals.
 """
@@ -39,18 +39,18 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 10_000
 # etcd, too, lets a message be this much larger than a request may be, so that a request that is only
-# a little too large is told so by the store and not by the transport.
+# a little too large is refused by the store and not by the transport.
 MESSAGE_OVERHEAD_BYTES = 512 * 1024
 
 # A new connection that says nothing for so long is in the way.
 FIRST_BYTES_S = 10.0
-# After so much silence a peer is asked whether it is still there, and has so long to answer.
+# After this much silence a peer gets a ping, and has this long to answer.
 QUIET_S = 60.0
 ANSWER_S = 20.0
 CHECK_EVERY_S = 5.0
-# How long calls may go on when the server is told to stop.
+# How long calls may go on when the server stops.
 DRAIN_S = 0.5
-# And how long those that did not finish may take to be told so.
+# And how long the statuses of those that did not finish may take to leave.
 STATUS_S = 0.1
 
 _STOPPED: Status = (StatusCode.UNAVAILABLE, "etcdserver: server stopped")

@@ -1,7 +1,7 @@
 """One client's HTTP/2 connection: bytes to calls, calls to bytes.
 
 The shell around the sans-IO `wire.http2.Connection`.  It decides nothing about HTTP/2; it finds the
-method a request is for, hands it what arrives and sends what is queued, one write for a batch.
+method of a request, hands it what arrives and sends what is queued, one write for a batch.
 
 Invariants
     * A client that does not read is not read from either, once the transport's buffer is full: what it
@@ -55,7 +55,7 @@ _Opener = Callable[["Session", int], Call]
 
 _WRITE_BUFFER_MAX = 1 << 20
 
-# A peer whose window is shut for so long, with so much waiting, is not slow but gone.  Less than that
+# A peer whose window is shut for this long, with this much waiting, is not slow but gone.  Less than that
 # is left alone: a program may well stop reading its watches for a while.
 STALLED_S = 120.0
 _STALLED_BYTES_MIN = 1 << 20
@@ -113,7 +113,7 @@ class Session(CallHost):
         if self._broken:
             return
         self.heard_at = now = self.loop.time()
-        # Replies made on the way go out with the flush at the end.
+        # Answers made meanwhile go out with the flush at the end.
         self._flush_due = True
         for event in self.http2.receive(data, now=now):
             self._handle(event)
