@@ -164,3 +164,18 @@ async def test_watches_are_ready_before_a_write_is_done(store: EtcdStore) -> Non
             store.submit(Put(b"k"), completion)
             await completion.future
     assert order == ["event", "done"] * 20
+
+
+async def test_an_answer_that_comes_while_the_store_is_closed_ends_the_write(
+    proxy: TcpProxy, etcd: EtcdCluster
+) -> None:
+    async with open_etcd(Target((Address("127.0.0.1", proxy.port),))) as store:
+        proxy.hold_answers()
+        completion = FutureCompletion(asyncio.get_running_loop())
+        store.submit(Put(b"k"), completion)
+        async with open_etcd(etcd.target) as other, other.watch(b"k", after=1) as stream:
+            await anext(stream)
+        await store.close()
+        proxy.pass_all()
+        with pytest.raises(Indeterminate):
+            await completion.future

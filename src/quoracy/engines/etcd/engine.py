@@ -331,6 +331,9 @@ class EtcdStore(CoroutineStore):
 
     def when_reached(self, revision: int, waiter: Waiter) -> None:
         """End `waiter` when the replica has a revision, which it has not yet."""
+        if self._closed:  # the cluster answered while the store was being closed
+            waiter.end(StoreClosed())
+            return
         self._serving.note(revision)
         self._feed.wait(revision, waiter)
 
