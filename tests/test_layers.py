@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     # It reads the classes that it writes proxies of.
     "threads.generator": ("client", "redlock"),
     "remote": ("store", "errors", "wire", "clock"),
-    "client": ("store", "remote", "errors", "clock", "blocks"),
+    "client": ("store", "errors", "clock", "blocks"),
     "membership": ("errors", "clock"),
     "fencing": ("errors", "directories"),
     "redlock": ("errors", "clock", "blocks"),

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Unpack
+from typing import Unpack
 
 import msgspec
 
@@ -299,11 +299,6 @@ class EtcdStore(CoroutineStore):
         except QuoracyError as error:
             self._loop.call_soon(completion.done, None, error)
 
-    def begin(self, op: Put | Txn, on_done: Callable[[Any, BaseException | None], None]) -> bool:
-        """See `store.legacy.Begins`."""  # legacy
-        self.submit(op, _Legacy(on_done))
-        return True
-
     async def compact(self, at: int) -> None:
         self._check_serving()
         await self.remote.compact(at)
@@ -472,12 +467,3 @@ class _Awaited(Waiter):
             self.future.set_result(None)
         else:
             self.future.set_exception(error)
-
-
-class _Legacy(Completion):  # legacy
-    def __init__(self, on_done: Callable[[Any, BaseException | None], None]) -> None:
-        super().__init__()
-        self.on_done = on_done
-
-    def done(self, result: Any, error: BaseException | None) -> None:
-        self.on_done(result, error)
