@@ -372,7 +372,7 @@ class EmbeddedStore(CoroutineStore):
     # -- the end -------------------------------------------------------------------------
 
     async def close(self) -> None:
-        """Finish what is under way, tell every watcher, let go of the data."""
+        """Finish what is under way, end every watch, close the data."""
         if self._commits.is_closed:
             return
         self._commits.is_closed = True

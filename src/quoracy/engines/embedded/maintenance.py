@@ -45,10 +45,10 @@ _NOBODY_WRITES_S = 0.001
 # Names that are put in order in one go.
 _CLEAN_NAMES_MAX = 500
 _BACKLOG_MAX = 50_000
-# Versions that one sweep is about, more or less; twice as many when a lot has piled up, since each
+# About as many versions as one sweep handles; twice as many when a lot has piled up, since each sweep
 # begins and ends with a turn of the loop.
 _SWEEP_VERSIONS = 8_000
-# And how many it lets go of in one go.
+# Versions that a finished sweep drops in one go.
 _LET_GO_VERSIONS = 256
 _GIVE_BACK_PAUSE_S = 0.002
 # Leases that one turn of the loop looks at: some milliseconds.
@@ -262,13 +262,13 @@ class Maintenance:
             cleaned = await self._submit(Clean(names, done, is_last=is_last))
             assert isinstance(cleaned, Cleaned)
             done, more = done + cleaned.done, cleaned.more
-            # At most half of the writer's time, so that commits hardly notice; unless so much has
-            # piled up that it would never end.
+            # At most half of the writer's time, so that commits are hardly delayed; unless the backlog is
+            # so long that it would never shrink.
             if cleaned.took_s and len(garbage) < _BACKLOG_MAX:
                 await asyncio.sleep(cleaned.took_s)
 
     async def _sweep(self) -> None:
-        """Sweep all that was trimmed, once everything older was let go of by name."""
+        """Sweep all that was trimmed, once everything older was dropped by name."""
         async with self._cleaning:
             unswept = self._unswept
             if self._garbage or not (unswept.freed_count or unswept.count >= _SWEEP_VERSIONS):

@@ -23,10 +23,10 @@ ASK_EVERY_S = 5.0
 
 
 class Members:
-    """What is known of the members, by the addresses that this node was given."""
+    """What this node knows about the members, by the addresses that it was given."""
 
     def __init__(self, remote: RemoteStore, near: RemoteStore) -> None:
-        """`remote` is to speak to the one that leads; `near` is how changes come here."""
+        """`remote` is meant to reach the leader; through `near`, changes arrive here."""
         self._remote, self._near = remote, near
         self._task: asyncio.Task[None] | None = None
         self._asked = asyncio.Event()

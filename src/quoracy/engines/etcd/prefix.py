@@ -102,7 +102,7 @@ class Prefix:
         return tuple([self.kv(kv) for kv in kvs])
 
     def changes(self, events: Sequence[Event]) -> tuple[KeyValue, ...]:
-        """The new versions that events tell of."""
+        """The new versions in these events."""
         return tuple([self.kv(event.kv) for event in events])
 
     def event(self, event: Event) -> Event:

@@ -1,20 +1,20 @@
 /* SyncThread: pwrite and fdatasync of one file, off the loop and without the interpreter lock; and, once
  * that is done, sends.
  *
- * A thread of Python's has to take the interpreter lock twice for a sync: to begin it and to tell of
- * its end.  A loop that is busy holds the lock, so every group commit waited until it had nothing else
- * to do, and the disk idled meanwhile.  This thread takes the lock never: `begin` wakes it; how it went is
- * there for whoever asks (`outcome`), and a byte in a pipe wakes the loop to do so, unless it has.
+ * A Python thread has to take the interpreter lock twice for a sync: to begin it and to report its end.
+ * A busy loop holds the lock, so every group commit would wait until the loop has nothing else to do, with
+ * the disk idle meanwhile.  This thread never takes the lock.  `begin` wakes it; `outcome` returns the
+ * result, and a byte in a pipe wakes the loop to ask for it, unless it has asked already.
  *
- * With what it is to write, and while it is at work, it may get descriptors and bytes for them (`Sending`):
- * what clients are told that wait for just this.  They are sent when all is well, without waiting, and after
- * the outcome is known: whoever has seen one can rely on finding that.  `take_back` tells how much of one was
- * sent, and sees to it that no more is.
+ * `begin` and later calls may give it descriptors with bytes for each (`Sending`): the replies to clients
+ * that wait for this sync.  They are sent if the sync succeeds, without blocking, and after its outcome is
+ * known: a client that has read its reply finds the outcome settled.  `take_back` returns how much of a reply
+ * was sent, and stops the rest.
  *
- * Several threads may be at work, on frames that count only in their order (`SyncOrder`).  What goes with a
- * frame is sent when the outcome of that frame and of all before it is known, by whichever thread is the last
- * of these to be done; of those behind one that has failed, nothing is.  Two frames may be sent from at the
- * same time: whoever has something for one socket in both keeps it back until the first is settled.
+ * Several threads may be at work, on frames that count only in their order (`SyncOrder`).  The replies of a
+ * frame are sent when the outcome of that frame and of all before it is known, by the thread that is the last
+ * of these to finish.  Behind a frame that failed, nothing is sent.  The replies of two frames may be sent at
+ * the same time, so a caller with bytes for one socket in both withholds the second until the first is settled.
  *
  * A thread that sleeps takes 30 us to wake up, on another processor that slept.  Who knows that something
  * will be begun says so (`expect`), and does what it still has to do while the thread wakes up; that one
@@ -122,7 +122,7 @@ static void sending_dealloc(Sending *self)
 
 /* -- SyncOrder: the order in which frames count ------------------------------------------------------------ */
 
-enum { FRAMES_MAX = 8 }; /* begun, and not told of */
+enum { FRAMES_MAX = 8 }; /* begun, with an outcome that was not asked for yet */
 
 typedef struct {
     Sending **all;
@@ -136,7 +136,7 @@ typedef struct {
     unsigned long ended;   /* up to this one all are synced, and known to be */
     int is_synced[FRAMES_MAX];
     Sendings of_frame[FRAMES_MAX];
-    Sendings spent; /* to be let go of by whoever has the interpreter lock */
+    Sendings spent; /* to be freed by a thread that holds the interpreter lock */
 } SyncOrder;
 
 /* Without memory for more it stays as it is: what is not sent here is the loop's to send. */
@@ -265,7 +265,7 @@ typedef struct {
     pthread_cond_t wished;
     enum wish wish; /* under the mutex, as is all that follows */
     int is_ending;  /* with nothing else to come */
-    atomic_int has_wish; /* the same, for who looks without the mutex */
+    atomic_int has_wish; /* the same, for threads that read it without the mutex */
     int is_asleep;
     int is_expected; /* a wish will come at once */
     int is_running;
@@ -275,7 +275,7 @@ typedef struct {
     pid_t process;  /* that has the thread: one forked from it has none, nor anybody who unlocks the mutex */
     int file;       /* what is written to and synced */
     int bell;       /* the writing end of the pipe */
-    PyObject *data; /* bytes that are being written, or were last: let go of by whoever has the lock */
+    PyObject *data; /* bytes being written, or written last; freed only with the interpreter lock */
     off_t offset;   /* where they go */
     SyncOrder *order;    /* that its frames are part of */
     unsigned long frame; /* the number of the one that was begun last */
@@ -410,8 +410,8 @@ static void *run(void *argument)
         }
         Sendings due[FRAMES_MAX];
         int frames = take_due(self->order, frame, due);
-        /* One is sent first: who waits for it waits for nothing else.  Many take their time, in which the
-         * loop can do its part. */
+        /* A single reply is sent before the loop is woken, since its client waits for nothing else.  Sending
+         * many takes a while, in which the loop can already work. */
         size_t count = count_all(due, frames);
         if (count != 1)
             wake_loop(self, frame);
@@ -690,13 +690,13 @@ struct turns {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-/* Since Linux 6.12 a thread that wakes up goes before one that runs and has longer turns; before, it waited
- * for the end of that one's turn, even if another processor slept.  And of a thread that is SCHED_BATCH the
- * system knows, in all versions, that it need not run at once when it wakes up: so it does not put off whoever
- * has just handed it work, or the interpreter lock, and is on its processor.  (It did: the loop stood still for
- * 0.5 to 2.7 ms, with another processor asleep.)  Nobody's share of the processors changes, as it would with a
- * priority: a thread with a low one that is kept waiting while it has the interpreter lock keeps the loop
- * waiting. */
+/* Since Linux 6.12 a thread that wakes up preempts a running thread with longer time slices; before, it waited
+ * for the end of the running thread's slice, even if another processor was idle.  In all versions, a thread
+ * with the policy SCHED_BATCH does not preempt others when it wakes up.  So it does not interrupt the thread on
+ * its processor that has just handed it work or the interpreter lock.  (Without this the loop was seen to stand
+ * still for milliseconds while another processor was idle.)  Unlike a priority, this leaves every thread's share
+ * of the processors as it is: a thread of low priority that is kept waiting while it holds the interpreter lock
+ * keeps the loop waiting. */
 static int take_long_turns(void)
 {
     struct turns turns = {.size = sizeof turns};

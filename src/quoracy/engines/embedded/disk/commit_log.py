@@ -188,10 +188,11 @@ def create_log_file(path: Path) -> None:
 
 
 def open_log_file(path: Path) -> tuple[int, ...]:
-    """So many descriptors of it as frames may be on their way.
+    """As many descriptors of the file as frames may be under way.
 
-    One for each: that the file could not be written back the kernel tells every descriptor once; of two
-    syncs through the same, one would be told of what happened to the other's bytes, and the other not.
+    Each frame has its own, because the kernel reports a failure to write the file back once to every
+    descriptor.  If two syncs shared one, only one of them would fail, perhaps not the one whose bytes were
+    lost.
     """
     files: list[int] = []
     try:

@@ -80,9 +80,10 @@ _CHECKPOINT_BYTES = 2 * 1024**2
 _CHECKPOINT_COMMITS = 1000
 # Versions that are larger, on average, are not held.
 _HELD_VERSION_BYTES = 1024
-# When so much that was held is swept, that is synced: a segment of the commit log may be free by it.
+# Once this many swept bytes never had to be inserted, the tables are synced: that may free a segment of
+# the commit log.
 _SPARED_BYTES = 2 * 1024**2
-# Names that are let go of in one go, at most.
+# Names that are dropped in one go, at most.
 _CLEAN_NAMES_MAX = 512
 # Rows that are half empty and wait to be written anew, at most.
 _HALF_EMPTY_MAX = 256
@@ -459,7 +460,7 @@ class Journal:
 
     @property
     def sync_due(self) -> bool:
-        """Whether so much of the commit log was swept that to sync that would make a segment free."""
+        """Whether enough of the commit log was swept that a sync of the tables may free a segment of it."""
         return self.failure is None and self._table.spared_bytes >= _SPARED_BYTES
 
     def sync(self) -> None:
@@ -583,9 +584,10 @@ class Journal:
         return [text for (text,) in rows if text != "ok"]
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
-        # SQLite folds the log back when it closes, if it is let.  (Where it cannot be told not to, that
-        # is harmless even after a failed fsync: it takes only what an earlier one had confirmed.)
+        """Close the file as it is, without writing to it."""
+        # SQLite checkpoints its log when it closes, unless that is turned off.  (Python before 3.12 cannot
+        # turn it off.  That is harmless even after a failed fsync: a checkpoint copies only what an earlier
+        # fsync had confirmed.)
         if sys.version_info >= (3, 12):
             self._db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
         self._db.close()
@@ -597,7 +599,7 @@ class Journal:
         self._log_files = ()
 
     def close(self) -> None:
-        """Let go of the file, as one that is whole by itself; after a failure, only let go.
+        """Close the file so that it is complete without its logs; after a failure, only close it.
 
         All of the commit log must be in the tables.
         """

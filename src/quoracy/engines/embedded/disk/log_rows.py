@@ -218,10 +218,10 @@ class SharedRows:
         return kept
 
     def let_go(self, names: Iterable[VersionName]) -> list[tuple[int, int]]:
-        """Let go of versions that are not needed; returns the rows that hold nothing else and can go.
+        """Drop versions that are not needed; returns the rows that hold nothing else and can be deleted.
 
-        Rows that follow each other are one range of revisions, the last included: mostly all of them
-        do.  A row that goes whole is never looked into.
+        Adjacent rows are returned as one range of revisions, the last included; most rows are adjacent.  A
+        row that is deleted as a whole is not decoded.
         """
         ordered = sorted(names)
         revisions = [name[0] for name in ordered]
@@ -249,8 +249,8 @@ class SharedRows:
         return remove
 
     def _let_go_of_row(self, row: SharedRow, names: list[VersionName]) -> bool:
-        """Versions in one row; whether all of it can go."""
-        assert row.held is None  # what was never swept is not let go of by name
+        """Drop versions in one row; returns whether the whole row can be deleted."""
+        assert row.held is None  # versions that were never swept are not dropped by name
         deletions = [name for name in names if name[2] and name[1] in self._lingering]
         if deletions:
             here: dict[bytes, int] = {}
@@ -274,7 +274,7 @@ class SharedRows:
         return False
 
     def forget(self, row: SharedRow) -> None:
-        """The row is not as it was: what was gone of it is on disk no more."""
+        """Forget a row that was rewritten or deleted: its dropped versions are no longer on disk."""
         del self._rows[row.first]
         row.queued = False
         lingering = self._lingering
@@ -285,8 +285,8 @@ class SharedRows:
             else:
                 del lingering[key]
                 self.released.extend(self._held_back.pop(key, ()))
-        # (Of rows that wait to be written anew and are not there any more, many may be let go of in one
-        # go, which takes too long with all their names.)
+        # (Rows that wait to be rewritten but were deleted may be freed many at a time.  Freeing all their
+        # names with them would take too long, so these are freed here.)
         row.gone = set()
 
     def take_half_empty(self, count: int) -> list[SharedRow]:

@@ -59,8 +59,8 @@ _mod_revision = attrgetter("mod_revision")
 class LogTable:
     """The rows of one journal.
 
-    shared: what is known of them.
-    spared_bytes: how much was held and never had to be inserted, since somebody set this to 0.
+    shared: which versions the rows hold, and which of these were dropped.
+    spared_bytes: bytes that were held and never had to be inserted, since this was last set to 0.
     """
 
     __slots__ = ("_db", "_held", "_path", "shared", "spared_bytes")

@@ -69,10 +69,10 @@ class Sweep:
         return self._left[start : self._at]
 
     def let_go(self, count: int) -> bool:
-        """Let go of some of what it went by, once it is done; whether there is more.
+        """Drop some of the versions of a finished sweep; returns whether there are more.
 
-        In pieces, because most of it is freed by that, each version somewhere in memory that is in no
-        cache, and in one go it would take milliseconds.
+        This frees most of them, at addresses that are in no cache.  All in one go would take milliseconds,
+        so they are dropped in pieces.
         """
         for versions in (self._left, self.buried, self.later):
             del versions[-count:]

@@ -119,7 +119,7 @@ class LeaseTable:
 
     def detach(self, id: int, key: bytes) -> None:
         lease = self._leases.get(id)
-        # A lease that just ended has let go of its keys already.
+        # A lease that has just ended has released its keys already.
         if lease is not None and lease.keys is not None:
             lease.keys.discard(key)
 

@@ -73,7 +73,7 @@ class RevisionLog:
         self._entries.append(kv)
 
     def extend_to(self, revision: int) -> None:
-        """Nothing is known of what was written up to here."""
+        """Fill the log up to a revision with entries of which only the number is known."""
         missing = revision - self.newest
         if missing > 0:
             self._entries += [_NOTHING] * missing

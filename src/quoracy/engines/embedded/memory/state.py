@@ -1,11 +1,11 @@
 """The MVCC state machine: every key, its history, and the leases that own keys.  All in memory.
 
 Commands come in, results go out; no clock, no IO, no asyncio, so the same commands always give the
-same state.  Making it durable is the engine's business.
+same state.  The engine makes them durable.
 
     _records  key -> its record: the version that exists now, and older ones that are still kept
     _live     the records of keys that exist, in order
-    _dead     those of keys that exist no more but still have a past, in order
+    _dead     those of keys that were deleted but still have a history, in order
     _log      what each revision wrote, from the compaction revision on
 
 Invariants
@@ -429,7 +429,7 @@ class State:
         return prev
 
     def _remove(self, record: Record, prev: KeyValue, revision: Any) -> KeyValue:
-        """The version that says that a key, which had this one before, exists no more."""
+        """Delete a key; returns the version that says so.  `prev` is the version it had."""
         key, lease = prev.key, prev.lease
         gone = KeyValue(key, b"", 0, revision, 0, 0)
         self._live.remove(record)

@@ -1,4 +1,4 @@
-"""Followers: faces in this process that are told of each commit in the turn in which it is durable."""
+"""Followers: faces in this process, which receive each commit in the turn in which it is durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["EmbeddedFollowing", "Followings"]
 class EmbeddedFollowing(Following):
     """One follower, its keys, and what others did to them.
 
-    written: revisions that it made with `write`, in order, and has not been told of.
+    written: revisions that it made with `write` and has not been notified of yet, in order.
     """
 
     __slots__ = ("_all", "_commits", "follower", "keys", "written")
@@ -67,7 +67,7 @@ class Followings:
             raise Compacted(wanted=after + 1, oldest=self._state.compact_revision)
         following = EmbeddedFollowing(self._commits, keys, follower, self)
         self._tell(following, after + 1, durable)
-        # What is not durable yet it will be told; until then it does not know everything.
+        # It will receive what is not durable yet; until then it does not know every change.
         following.foreign_revision = self._state.revision
         self._all.append(following)
         return following

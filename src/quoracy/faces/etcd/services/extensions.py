@@ -74,7 +74,7 @@ class ClusterHealthService:
         try:
             return (await self._store.status()).engine
         except Unavailable:
-            return ""  # what is known of the cluster matters all the more
+            return ""  # the cluster's state can be reported all the same
 
 
 class HistoryService:
