@@ -47,7 +47,7 @@ __all__ = ["Channel"]
 SEND_BYTES_MAX = 4 * 1024 * 1024
 CLOSE_S_MAX = 1.0
 
-# How often deadlines are looked at: a call ends at most so much after its time.
+# How often deadlines are checked: a call ends at most this long after its deadline.
 _TICK_S = 0.05
 # With streams only there is nothing but silence to look for.
 _SLOW_TICK_S = 1.0

@@ -1,7 +1,7 @@
 """Which etcds are known to damage data, to be ended by a client or to end leases, by their version.
 
-The list is short on purpose: what is in it was published by etcd's own maintainers, and nobody who
-was told of it would run the version.
+The list is short on purpose: it has only faults that etcd's own maintainers have published, and that
+are a reason not to run the version.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ class KeyWrite:
 
 
 class Written:
-    """Whoever is asked, for each write, how it would be answered.
+    """Gives the reply to a write before the write is durable.
 
-    (A class and not a function: a method that is handed over is made for that and called by its name.)
+    (A class and not a function: passing a bound method would allocate an object for each write.)
     """
 
     __slots__ = ()
@@ -48,8 +48,8 @@ class Following:
     """What a follower holds: how to write, how to tell whether it knows everything, how to stop.
 
     foreign_revision: the newest revision, durable or not, in which its keys were changed by anybody
-        else.  A follower that has been told of it, and remembers what it took itself, knows what a
-        transaction taken now will find.
+        else.  A follower that has received that revision, and remembers what it took itself, knows what
+        a transaction taken now will find.
     """
 
     __slots__ = ("foreign_revision",)
@@ -60,9 +60,10 @@ class Following:
     def take(self, txn: Txn, on_failed: OnFailed) -> TxnResult:
         """Begin a transaction that writes; what it returns is what it will be, once it is durable.
 
-        Until the follower has been told so, nothing of it may leave the process.  Transactions taken
+        Until the follower is notified of that, nothing of it may leave the process.  Transactions taken
         one after the other take effect in that order.  If it can never be known to be durable,
-        `on_failed` is told.  Raises what `Store.txn` raises; `NoSpace` also where `make_room` may help.
+        `on_failed` is called.  Raises what `Store.txn` raises; `NoSpace` also where `make_room` may
+        help.
         """
         raise NotImplementedError
 
@@ -72,9 +73,9 @@ class Following:
         """`take` without a condition, for keys of the follower, each once: the caller vouches for that.
 
         Returns the revision; there is one, as something is put or a key that exists is deleted.  When
-        it is durable the follower is told so with `Follower.wrote`, and remembers itself what it was.
-        Before this returns, `written` may be asked for a reply.  That is sent by another thread, or not
-        at all; the follower is told all the same, and takes the reply back then.
+        it is durable `Follower.wrote` is called; the follower remembers itself what it wrote.
+        Before this returns, `written` may be asked for a reply.  Another thread sends it, or it is not
+        sent at all; the follower is notified all the same, and takes the reply back then.
         """
         raise NotImplementedError
 

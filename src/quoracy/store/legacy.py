@@ -43,7 +43,7 @@ Ahead: TypeAlias = Callable[[Any], Reply | None]
 
 
 class Follower(Protocol):
-    """Whoever follows a store that is in this process: called while a commit is being told."""
+    """A follower of a store in this process; called in the turn in which a commit is durable."""
 
     def changed(self, revision: int, kvs: Sequence[KeyValue]) -> None:
         """A revision is durable; its changes, in order.  One with version 0 is a deletion."""
@@ -54,7 +54,7 @@ class Follower(Protocol):
         ...
 
     def durable(self, revision: int) -> None:
-        """Everything up to here is durable, and what concerns this follower was told."""
+        """Everything up to here is durable, and this follower has received what concerns it."""
         ...
 
     def failed(self, error: BaseException) -> None:
@@ -95,7 +95,7 @@ class RepliesAhead(Begins, Protocol):
     def catch_up(self) -> None:
         """Call this when something has come from a client, before looking at it.
 
-        It may come from one who has seen such an answer, of which the store has not been told yet.
+        That client may have seen such an answer before the store knows that it was sent.
         """
         ...
 

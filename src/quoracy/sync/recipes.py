@@ -652,8 +652,8 @@ class WriteHeld(Held):
         """Continue as a reader: waiting readers that come before the next writer join.
 
         No writer comes in between, the token stays, and the block in which it is held goes on as
-        before.  A second call does nothing.  Raises `LockLost` if it is not held any more.  After
-        `Indeterminate` it may have happened: write no more; it may be called again.
+        before.  A second call does nothing.  Raises `LockLost` if the lock is no longer held.  After
+        `Indeterminate` the lock may be a read lock already: stop writing.  The call may be repeated.
         """
         self._portal.run(self._it.downgrade)
 

@@ -262,8 +262,8 @@ class Maintenance:
             cleaned = await self._submit(Clean(names, done, is_last=is_last))
             assert isinstance(cleaned, Cleaned)
             done, more = done + cleaned.done, cleaned.more
-            # At most half of the writer's time, so that commits are hardly delayed; unless the backlog is
-            # so long that it would never shrink.
+            # At most half of the writer's time, so that commits are hardly delayed; unless the backlog
+            # is so long that it would never shrink.
             if cleaned.took_s and len(garbage) < _BACKLOG_MAX:
                 await asyncio.sleep(cleaned.took_s)
 

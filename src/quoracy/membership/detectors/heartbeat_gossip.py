@@ -14,7 +14,8 @@ compared: give each start a larger generation, from a file or from the wall cloc
 too low learns this when it receives a later heartbeat of its own, and skips ahead.
 
 Invariants
-    * What is known of a peer never goes back while it is remembered; only growth ends a suspicion.
+    * The counter known for a peer never decreases while the peer is remembered; only growth ends a
+      suspicion.
     * The table has at most `peers_max` peers.  When it is full, new peers are refused, and counted.
     * A packet has at most `packet_bytes_max` bytes: the own counter, and a random part of the others if
       not all fit.  So news spreads in about log n intervals if a table of n fits, and later in

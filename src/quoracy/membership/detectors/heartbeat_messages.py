@@ -112,7 +112,7 @@ class HeartbeatStatistics(msgspec.Struct):
 
 
 class Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What is known of one peer, as it is sent."""
+    """The state of one peer, as it is sent."""
 
     peer: Annotated[str, Meta(min_length=1, max_length=ADDRESS_BYTES_MAX)]
     beat: Beat

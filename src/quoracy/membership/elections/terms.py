@@ -366,7 +366,7 @@ class Terms(Elector):
             self._bound_until = now + self._settings.election_timeout_min_s
             self._wait_for_leader(now)
             effects += self._elected(sender, beat.term)
-        # A leader of an older term learns from the reply that it leads no more.
+        # A leader of an older term learns from the reply that it is no longer the leader.
         reply = HeartbeatReply(self._voters, self.term, beat.sent_at)
         return [*effects, *self._send(sender, reply)]
 

@@ -15,7 +15,7 @@ Each message is answered on its own and nothing is remembered in between, so any
 duplicated or late.
 
 Invariants
-    * What is known of an owner only becomes later, and is always a state that this owner once had.
+    * The copy of an owner's map only becomes newer, and is always a state that this owner once had.
     * No message changes our own map.  If a peer knows a later version of us than we do, our generation
       grows beyond it: we were restarted with an old one, or another participant has our name.
     * What is sent unasked is one packet for each round and peer, whatever the number of owners.
@@ -126,12 +126,12 @@ class Gossip:
         return None if replica is None else replica.value(key)
 
     def of(self, owner: str) -> Mapping[str, bytes]:
-        """All keys of an owner, as they are now; empty if nothing is known of it."""
+        """All keys of an owner, as they are now; empty if the owner is not known."""
         replica = self._state.table.get(owner)
         return MappingProxyType({} if replica is None else dict(replica.live()))
 
     def version_of(self, owner: str) -> tuple[int, int]:
-        """Generation and version of what is known of an owner; (0, 0) for nothing."""
+        """Generation and version of the copy of an owner's map; (0, 0) if the owner is not known."""
         digest = self._state.table.digest(owner)
         return digest.generation, digest.version
 
@@ -173,7 +173,7 @@ class Gossip:
         return self._after_write(now)
 
     def forget(self, owner: str, now: float) -> list[Effect]:
-        """Drop what is known of an owner that is gone for good.
+        """Drop the map of an owner that is gone for good.
 
         News about its generation is ignored for `forget_s`.  If it lives after all, it learns of this
         from us and begins another generation.

@@ -62,7 +62,7 @@ class Table:
         return self._replicas.get(owner)
 
     def digest(self, owner: str) -> Digest:
-        """The version that is known of an owner; 0 and 0 for nothing."""
+        """The version of the copy of an owner's map; 0 and 0 if the owner is not known."""
         replica = self._replicas.get(owner)
         return Digest(owner, 0, 0) if replica is None else replica.digest
 

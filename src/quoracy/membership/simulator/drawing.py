@@ -1,7 +1,7 @@
 """The parts of both pictures of a run: SVG elements, colours, signs, the legend, and what is shown.
 
 The colours differ in lightness as well as in hue, from pale for alive to almost black for dead, so they
-can be told apart in print and by people who see few hues.
+can be distinguished in print and by people who see few hues.
 """
 
 from __future__ import annotations

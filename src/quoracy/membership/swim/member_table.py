@@ -1,4 +1,4 @@
-"""The table of known members: the order in which they are probed, and a hash of who is present.
+"""The table of known members: the order in which they are probed, and a hash of the members present.
 
 All others are probed in random order, a new order each round, so that no member waits longer than two
 rounds.  The order is drawn as it is needed: each step takes a random one of those that the round has
@@ -79,7 +79,7 @@ class MemberTable:
         return self._members.get(name)
 
     def put(self, member: Member) -> None:
-        """Add a member, or replace what is known of it."""
+        """Add a member, or replace its entry."""
         old = self._members.get(member.name)
         was_present = old is not None and old.is_present
         is_present = member.is_present

@@ -122,7 +122,7 @@ static void sending_dealloc(Sending *self)
 
 /* -- SyncOrder: the order in which frames count ------------------------------------------------------------ */
 
-enum { FRAMES_MAX = 8 }; /* begun, with an outcome that was not asked for yet */
+enum { FRAMES_MAX = 8 }; /* begun, with an outcome that was not reported yet */
 
 typedef struct {
     Sending **all;

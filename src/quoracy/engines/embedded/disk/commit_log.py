@@ -191,8 +191,8 @@ def open_log_file(path: Path) -> tuple[int, ...]:
     """As many descriptors of the file as frames may be under way.
 
     Each frame has its own, because the kernel reports a failure to write the file back once to every
-    descriptor.  If two syncs shared one, only one of them would fail, perhaps not the one whose bytes were
-    lost.
+    descriptor.  If two syncs shared one, only one of them would fail, perhaps not the one whose bytes
+    were lost.
     """
     files: list[int] = []
     try:

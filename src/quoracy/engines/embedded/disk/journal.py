@@ -460,7 +460,7 @@ class Journal:
 
     @property
     def sync_due(self) -> bool:
-        """Whether enough of the commit log was swept that a sync of the tables may free a segment of it."""
+        """Whether enough was swept that a sync of the tables may free a segment of the commit log."""
         return self.failure is None and self._table.spared_bytes >= _SPARED_BYTES
 
     def sync(self) -> None:
@@ -585,9 +585,9 @@ class Journal:
 
     def abandon(self) -> None:
         """Close the file as it is, without writing to it."""
-        # SQLite checkpoints its log when it closes, unless that is turned off.  (Python before 3.12 cannot
-        # turn it off.  That is harmless even after a failed fsync: a checkpoint copies only what an earlier
-        # fsync had confirmed.)
+        # SQLite checkpoints its log when it closes, unless that is turned off.  (Python before 3.12
+        # cannot turn it off.  That is harmless even after a failed fsync: a checkpoint copies only what
+        # an earlier fsync had confirmed.)
         if sys.version_info >= (3, 12):
             self._db.setconfig(sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, True)
         self._db.close()

@@ -218,10 +218,10 @@ class SharedRows:
         return kept
 
     def let_go(self, names: Iterable[VersionName]) -> list[tuple[int, int]]:
-        """Drop versions that are not needed; returns the rows that hold nothing else and can be deleted.
+        """Drop versions that are not needed; returns the rows that hold nothing else, to be deleted.
 
-        Adjacent rows are returned as one range of revisions, the last included; most rows are adjacent.  A
-        row that is deleted as a whole is not decoded.
+        Adjacent rows are returned as one range of revisions, the last included; most rows are adjacent.
+        A row that is deleted as a whole is not decoded.
         """
         ordered = sorted(names)
         revisions = [name[0] for name in ordered]
@@ -285,8 +285,8 @@ class SharedRows:
             else:
                 del lingering[key]
                 self.released.extend(self._held_back.pop(key, ()))
-        # (Rows that wait to be rewritten but were deleted may be freed many at a time.  Freeing all their
-        # names with them would take too long, so these are freed here.)
+        # (Rows that wait to be rewritten but were deleted may be freed many at a time.  Freeing all
+        # their names with them would take too long, so these are freed here.)
         row.gone = set()
 
     def take_half_empty(self, count: int) -> list[SharedRow]:

@@ -71,8 +71,8 @@ class Sweep:
     def let_go(self, count: int) -> bool:
         """Drop some of the versions of a finished sweep; returns whether there are more.
 
-        This frees most of them, at addresses that are in no cache.  All in one go would take milliseconds,
-        so they are dropped in pieces.
+        This frees most of them, at addresses that are in no cache.  All in one go would take
+        milliseconds, so they are dropped in pieces.
         """
         for versions in (self._left, self.buried, self.later):
             del versions[-count:]

@@ -269,8 +269,8 @@ class JournalWriter:
 
     @property
     def has_room(self) -> bool:
-        # A commit that is synced stays under way until all before it have ended.  So behind a slow one there
-        # are at most as many as there are threads.
+        # A commit that is synced stays under way until all before it have ended.  So behind a slow one
+        # there are at most as many as there are threads.
         return self._next is None and self._alone is None and len(self._commits) < len(self._slots)
 
     @property

@@ -31,7 +31,7 @@ __all__ = ["QueueWaits"]
 
 
 class _Queue:
-    """The keys below a name, as far as they are known: those created before `known_until`, oldest first."""
+    """The known keys below a name: those created before `known_until`, oldest first."""
 
     __slots__ = ("keys", "known_until", "name", "waits_count")
 

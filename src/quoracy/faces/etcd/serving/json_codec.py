@@ -324,7 +324,7 @@ def _too_deep() -> ProtocolError:
 class ObjectSplitter:
     """Cuts a stream of JSON objects, with or without space between them, into the objects.
 
-    It finds where an object ends; whether it is JSON at all is for `decode_json` to say.
+    It finds where an object ends; `decode_json` checks whether it is JSON at all.
     """
 
     __slots__ = ("_buffer", "_depth", "_in_string", "_position", "_size_max")

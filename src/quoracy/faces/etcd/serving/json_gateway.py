@@ -14,7 +14,7 @@ Invariants
     * A response waits until the server took the one before it, whichever task of the handler sends it.
 
 Differs from etcd 3.5
-    * No CORS headers: which pages may call is for `faces.common` to say.
+    * No CORS headers: `faces.common` decides which pages may call.
     * A bad object in the middle of a stream of requests ends it with an error; etcd takes it, silently,
       for the end of the requests.
 """
