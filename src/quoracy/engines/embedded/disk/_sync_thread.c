@@ -1,5 +1,5 @@
-/* SyncThread: pwrite and fdatasync of one file, off the loop and without the interpreter lock; and, once
- * that is done, sends.
+/* SyncThread: a thread that writes to one file and syncs it, without the interpreter lock, and then sends
+ * replies to clients.
  *
  * A Python thread has to take the interpreter lock twice for a sync: to begin it and to report its end.
  * A busy loop holds the lock, so every group commit would wait until the loop has nothing else to do, with
@@ -16,14 +16,13 @@
  * of these to finish.  Behind a frame that failed, nothing is sent.  The replies of two frames may be sent at
  * the same time, so a caller with bytes for one socket in both withholds the second until the first is settled.
  *
- * A thread that sleeps takes 30 us to wake up, on another processor that slept.  Who knows that something
- * will be begun says so (`expect`), and does what it still has to do while the thread wakes up; that one
- * then looks out for a moment instead of going back to sleep, unless it slept on the very processor that
- * is needed to begin.  It does so by itself, too, where one thing has lately been begun right after the
- * other; whoever else can use the processor gets it meanwhile.
+ * A sleeping thread takes a while to wake up on an idle processor.  So a caller that knows that it will call
+ * `begin` soon calls `expect` first, and prepares the write while the thread wakes up.  The thread then polls
+ * for a moment instead of going back to sleep, unless it slept on the caller's own processor.  It also polls
+ * after a write, if lately each write was begun soon after the one before.  While it polls, it yields the
+ * processor to any other thread.
  *
- * It knows nothing of journals.  `ThreadSync` (syncing.py) does the same where this is not compiled;
- * tests/unit/embedded/test_file_sync.py holds both to it.
+ * `ThreadSync` (file_sync.py) does the same where this is not compiled; one set of tests holds for both.
  */
 
 #define PY_SSIZE_T_CLEAN
@@ -49,7 +48,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Made when the module is loaded, and there for good. */
+/* Made when the module is loaded, and never freed. */
 static PyTypeObject *sending_type, *sync_order_type, *sync_thread_type;
 
 /* -- Sending: bytes for a socket, sent by a thread or taken back ----------------------------------------- */
@@ -61,7 +60,7 @@ typedef struct {
     atomic_int state;
     int descriptor;
     PyObject *data;
-    Py_ssize_t sent; /* good once it is over */
+    Py_ssize_t sent; /* valid once the state is OVER */
 } Sending;
 
 #ifndef MSG_NOSIGNAL
@@ -75,12 +74,12 @@ static void send_now(Sending *self)
         return;
     ssize_t sent = send(self->descriptor, PyBytes_AS_STRING(self->data),
                         (size_t)PyBytes_GET_SIZE(self->data), MSG_DONTWAIT | MSG_NOSIGNAL);
-    /* Of an error the loop hears when it sends them itself. */
+    /* An error is not reported here: the loop gets it when it sends the rest itself. */
     self->sent = sent > 0 ? sent : 0;
     atomic_store(&self->state, OVER);
 }
 
-/* (A function, since to call a type takes longer than everything else that happens to one.) */
+/* (A function, since calling a type takes longer than everything else that is done with a Sending.) */
 static PyObject *make_sending(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
     if (count != 2 || !PyBytes_Check(args[1])) {
@@ -105,7 +104,7 @@ static PyObject *sending_take_back(Sending *self, PyObject *Py_UNUSED(nothing))
 {
     int state = WAITING;
     if (!atomic_compare_exchange_strong(&self->state, &state, OVER)) {
-        /* A send that does not wait takes microseconds. */
+        /* A send that does not block takes microseconds. */
         while (atomic_load(&self->state) != OVER)
             sched_yield();
     }
@@ -133,13 +132,13 @@ typedef struct {
     PyObject_HEAD
     pthread_mutex_t mutex; /* for all that follows */
     unsigned long begun;   /* the number of the frame that was begun last */
-    unsigned long ended;   /* up to this one all are synced, and known to be */
+    unsigned long ended;   /* up to this one, all are known to be synced */
     int is_synced[FRAMES_MAX];
     Sendings of_frame[FRAMES_MAX];
     Sendings spent; /* to be freed by a thread that holds the interpreter lock */
 } SyncOrder;
 
-/* Without memory for more it stays as it is: what is not sent here is the loop's to send. */
+/* Returns 0 if there is no memory: what is not sent here, the loop sends. */
 static int append(Sendings *to, Sending *sending)
 {
     if (to->count == to->room) {
@@ -172,7 +171,7 @@ static void let_go_of_spent(SyncOrder *order)
     let_go(&spent);
 }
 
-/* Takes over a reference, if it is in time. */
+/* Takes over the reference and returns 1, unless the frame has ended already. */
 static int send_with(SyncOrder *order, unsigned long frame, Sending *sending)
 {
     pthread_mutex_lock(&order->mutex);
@@ -181,7 +180,7 @@ static int send_with(SyncOrder *order, unsigned long frame, Sending *sending)
     return is_in_time;
 }
 
-/* Under the mutex.  Without memory those stay where they are for good; nothing else happens to them. */
+/* Under the mutex.  If there is no memory, some Sendings are leaked, with no other effect. */
 static void put_away(SyncOrder *order, Sendings *those)
 {
     if (order->spent.all == NULL) {
@@ -193,8 +192,8 @@ static void put_away(SyncOrder *order, Sendings *those)
     free(those->all);
 }
 
-/* A frame is synced, and known to be: which sendings are due by that, in their order, and of how many frames.
- * (Whoever was quicker has them: the thread, mostly, or the loop that has asked for the outcome.) */
+/* Note that a frame is synced.  Takes the Sendings that are due now, in their order, and returns of
+ * how many frames.  (They go to the first caller: mostly the thread, or else the loop that has asked for the outcome.) */
 static int take_due(SyncOrder *order, unsigned long frame, Sendings due[FRAMES_MAX])
 {
     int count = 0;
@@ -256,7 +255,7 @@ static void sync_order_dealloc(SyncOrder *self)
 
 /* -- SyncThread ---------------------------------------------------------------------------------------------- */
 
-enum wish { NOTHING, SYNC, END }; /* END comes after SYNC, if both are wished */
+enum wish { NOTHING, SYNC, END }; /* if both are wished, SYNC comes before END */
 
 typedef struct {
     PyObject_HEAD
@@ -264,27 +263,27 @@ typedef struct {
     pthread_mutex_t mutex;
     pthread_cond_t wished;
     enum wish wish; /* under the mutex, as is all that follows */
-    int is_ending;  /* with nothing else to come */
+    int is_ending;  /* no other wish will come */
     atomic_int has_wish; /* the same, for threads that read it without the mutex */
     int is_asleep;
-    int is_expected; /* a wish will come at once */
+    int is_expected; /* a wish will come in a moment */
     int is_running;
-    atomic_int is_busy; /* from `begin` until it is known how that ended */
-    int32_t error;      /* an errno, or 0: how it ended, if it did */
-    atomic_ulong told;  /* the frame whose end the loop knows of */
-    pid_t process;  /* that has the thread: one forked from it has none, nor anybody who unlocks the mutex */
+    atomic_int is_busy; /* from `begin` until the outcome is known */
+    int32_t error;      /* the outcome, once there is one: an errno, or 0 */
+    atomic_ulong told;  /* the last frame whose outcome the loop has received */
+    pid_t process;  /* has the thread; a fork of it has none, and its mutex may stay locked */
     int file;       /* what is written to and synced */
     int bell;       /* the writing end of the pipe */
     PyObject *data; /* bytes being written, or written last; freed only with the interpreter lock */
     off_t offset;   /* where they go */
-    SyncOrder *order;    /* that its frames are part of */
+    SyncOrder *order;    /* the order that its frames belong to */
     unsigned long frame; /* the number of the one that was begun last */
     atomic_int slept_on; /* the processor that the thread was on when it went to sleep */
-    long pause_ns;       /* from an end to the next beginning, lately; the thread's own */
-    int has_sent_many;   /* with the last frame: then clients need the processors; its own, too */
+    long pause_ns;       /* recent average between a write's end and the next one; used by the thread only */
+    int has_sent_many;   /* with the last frame: then clients need the processors; used by the thread only */
 } SyncThread;
 
-/* What is expected comes within some 20 us; what follows by itself, within 100. */
+/* Long enough for a write after `expect`, and for one that follows another directly. */
 enum { LOOK_OUT_NS = 120 * 1000, PAUSE_NS_MAX = 1000 * 1000 };
 
 static int32_t write_file(int file, const char *data, size_t length, off_t offset)
@@ -313,11 +312,11 @@ static int32_t sync_file(int file)
 #else
     failed = fdatasync(file);
 #endif
-    /* Not again after EINTR either: what a sync has failed to write it may not report twice. */
+    /* Not repeated, even after EINTR: the system may report only once that data could not be written. */
     return failed ? errno : 0;
 }
 
-/* Unless the loop knows already.  A pipe that is full wakes it up as well. */
+/* Does nothing if the loop has the outcome already.  If the pipe is full, the loop wakes up anyway. */
 static void wake_loop(SyncThread *self, unsigned long frame)
 {
     if (atomic_load(&self->told) == frame)
@@ -334,7 +333,7 @@ static long since_ns(const struct timespec *begun)
     return seconds > 1 ? 2000000000L : seconds * 1000000000L + now.tv_nsec - begun->tv_nsec;
 }
 
-/* The processor that this runs on at the moment; -1, if nobody tells. */
+/* The processor that this thread runs on at the moment; -1 if that is unknown. */
 static int processor_here(void)
 {
 #ifdef __linux__
@@ -352,7 +351,7 @@ static void look_out(SyncThread *self)
         sched_yield();
 }
 
-/* Mostly as long as the last ones. */
+/* Keeps a moving average of the pauses between writes. */
 static void note_pause(SyncThread *self, long pause_ns)
 {
     if (pause_ns > PAUSE_NS_MAX)
@@ -396,12 +395,12 @@ static void *run(void *argument)
         enum wish wish = wait_for_wish(self);
         if (wish == END)
             return NULL;
-        /* Nobody changes these before the outcome is known. */
+        /* `begin` does not change these before the outcome is known. */
         int32_t error = write_file(self->file, PyBytes_AS_STRING(self->data),
                                    (size_t)PyBytes_GET_SIZE(self->data), self->offset);
         if (!error)
             error = sync_file(self->file);
-        unsigned long frame = self->frame; /* once it is known to have ended, the next may be begun */
+        unsigned long frame = self->frame; /* read before `is_busy` is cleared: then the next may be begun */
         self->error = error;
         atomic_store(&self->is_busy, 0);
         if (error) {
@@ -433,12 +432,12 @@ static void tell(SyncThread *self, enum wish wish)
     atomic_store(&self->has_wish, 1);
     int is_asleep = self->is_asleep;
     pthread_mutex_unlock(&self->mutex);
-    /* Not while the mutex is held: the thread would wake up only to wait for it. */
+    /* Not while the mutex is held, since the thread would wake up only to wait for it. */
     if (is_asleep)
         pthread_cond_signal(&self->wished);
 }
 
-/* A thread of ours answers no signal: those are for the thread that Python handles them in. */
+/* The new thread blocks all signals: Python handles them in its own thread. */
 static int start(SyncThread *self)
 {
     sigset_t all, before;
@@ -549,10 +548,10 @@ static PyObject *sync_thread_expect(SyncThread *self, PyObject *Py_UNUSED(nothin
 {
     if (!is_here(self))
         Py_RETURN_NONE;
-    /* On the processor of whoever says so it would wake up to be in the way: it looked out while that one
-     * had to work, and began when that one slept.  Woken by `begin` it goes first, and the loop makes the
-     * answer while the disk is at work.  (Machines that are virtual wake threads there even if another
-     * processor sleeps.  50 hand-offs of a lock, held for 5 ms: 0.95 of the time.) */
+    /* Not if the thread slept on the caller's processor, where it would wake up: it would poll while the
+     * caller has to work, and start its write only when the caller sleeps.  If `begin` wakes it instead, it runs
+     * first, and the loop prepares the replies while the disk works.  (Virtual machines wake threads on the processor
+     * they slept on, even if another is idle.) */
     int here = processor_here();
     if (here >= 0 && here == atomic_load(&self->slept_on))
         Py_RETURN_NONE;
@@ -681,7 +680,7 @@ static PyModuleDef_Slot module_slots[] = {
 /* -- a thread that can wait -------------------------------------------------------------------------------- */
 
 #if defined(__linux__) && defined(SYS_sched_setattr) && defined(SYS_sched_getattr)
-/* As linux/sched/types.h has it, which not everybody's C library brings along. */
+/* `struct sched_attr` of linux/sched/types.h, which not every C library has. */
 struct turns {
     uint32_t size, policy;
     uint64_t flags;
@@ -690,7 +689,9 @@ struct turns {
     uint64_t runtime_ns, deadline_ns, period_ns;
 };
 
-/* Since Linux 6.12 a thread that wakes up preempts a running thread with longer time slices; before, it waited
+/* Gives the calling thread long time slices and the policy SCHED_BATCH, so that others preempt it.
+ *
+ * Since Linux 6.12 a thread that wakes up preempts a running thread with longer time slices; before, it waited
  * for the end of the running thread's slice, even if another processor was idle.  In all versions, a thread
  * with the policy SCHED_BATCH does not preempt others when it wakes up.  So it does not interrupt the thread on
  * its processor that has just handed it work or the interpreter lock.  (Without this the loop was seen to stand
@@ -726,7 +727,7 @@ static PyObject *start_writing(PyObject *Py_UNUSED(module), PyObject *file)
         return NULL;
 #ifdef __linux__
     Py_BEGIN_ALLOW_THREADS
-    /* Of an error the sync hears that comes later. */
+    /* An error is not lost: the next sync reports it. */
     (void)sync_file_range(descriptor, 0, 0, SYNC_FILE_RANGE_WRITE);
     Py_END_ALLOW_THREADS
 #endif

@@ -1,11 +1,12 @@
-"""Backups: a whole store in one file, taken while it works; and the way back.
+"""Backup and restore: a whole store in one file, written while the store is in use.
 
-A backup holds every key and lease as of one revision, no history, and a digest of it all.  It has the
-journal's own format but says that it is a backup, so that nobody opens it as a store by mistake.
+A backup holds every key and lease as of one revision, without history, and a digest of it all.  It has
+the journal's format but is marked as a backup, so that it is not opened as a store by mistake.
 
-A restore must not fool clients that remember the store as it was after the backup: it starts
-`RESTORE_STEP` revisions later than the backup ended, and everything before that counts as compacted.  A
-watcher or cache that comes back with an old revision gets an error, and reads anew.  [etcd#16028]
+Clients may remember revisions of the store from after the backup, which mean something else in the
+restored store.  So a restored store starts `RESTORE_STEP` revisions after the backup, and everything
+before that counts as compacted.  A watcher or cache that resumes from an old revision gets an error,
+and reads anew.  [etcd#16028]
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ __all__ = ["RESTORE_STEP", "BackupReport", "Progress", "RestoreReport", "restore
 
 RESTORE_STEP = 1_000_000_000
 
-# Called with the keys done so far and the keys there are.
+# Called with the number of keys done so far, and of all keys.
 Progress = Callable[[int, int], None]
 
 _PAGE_ROWS = 5000
@@ -49,7 +50,7 @@ class BackupReport(msgspec.Struct, frozen=True, gc=False):
 
 
 class RestoreReport(msgspec.Struct, frozen=True, gc=False):
-    """What came back; `revision` is where the restored store starts."""
+    """What was restored; `revision` is where the restored store starts."""
 
     backup_revision: int
     revision: int
@@ -61,7 +62,7 @@ async def write_backup(
     store: EmbeddedStore, path: Path, progress: Progress | None = None
 ) -> BackupReport:
     """Write a backup.  The file appears under its name only when it is complete and on disk."""
-    # A name of its own: two backups to one path must not get into each other's file.
+    # The name is unique, so that two backups to one path do not write to the same file.
     partial = Path(f"{path}.{os.urandom(4).hex()}.partial")
     with store.pinned() as revision:
         total = (await store.status()).keys_count
@@ -142,7 +143,7 @@ def _copy(source: Journal, data: Path, progress: Progress | None) -> RestoreRepo
 
 
 def _read_backup(source: Journal) -> list[KeyValue]:
-    """Everything a backup holds, once its digest shows that it is what was backed up."""
+    """Everything a backup holds.  Raises `DataUnreadable` if its digest does not match."""
     kvs = list(itertools.chain.from_iterable(source.read()))
     digest = Digest()
     digest.update(kvs)
@@ -181,7 +182,7 @@ def _abandon(journal: Journal, partial: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a data file with its logs: SQLite would fold one left alone into the next file there."""
+    """Remove a data file with its logs: SQLite would apply a log left behind to the next file there."""
     for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-log")):
         each.unlink(missing_ok=True)
 

@@ -2,28 +2,28 @@
 
     frame   length, checksum, the log's id, a number that grows by one, how many frames before it were
             still on their way when it was made; then a batch, as msgpack
-    segment frames one after the other, from its beginning; when one is full, one that is free is begun
+    segment frames one after the other, from its beginning; when it is full, a free one is begun
 
-A worker thread takes what is in the log over into the journal's tables, and does so late: what
-compaction has passed by then is never written there (`journal`).  A segment is free when nothing in it
-is needed any more, so the file keeps its length, once it is as long as that takes, and a sync has no
-new size to write.
+A worker thread copies the log into the journal's tables, and does so late: versions that compaction has
+removed before that are never written there (`journal`).  A segment is free when nothing in it is needed
+any more.  Segments are used again, so the file soon stops growing, and a sync has no new size to write.
 
-A frame takes a fraction of the work of a commit of SQLite, and of its bytes.  Decision 0012 has the
-figures.
+A frame takes a fraction of the work of a commit of SQLite, and of its bytes (decision 0012).
 
 Invariants
     * Commits are acknowledged in the order of their frames.  Two frames may be on their way at once
       (`writer`), and after a crash the first may be torn or missing though the second is there: then
-      neither was acknowledged, and both are left out.  Every frame tells how many before it were on
-      their way; that any other is torn or missing, with a frame behind it, is damage, and an error.
-    * A frame is known by the log's id, which is in the journal while the log is in use, and its number:
-      what is left of an earlier round, or of an earlier log, is never taken for part of this one.
-      After a crash the log gets a new id, so that what was left out stays out.
-    * Frames up to the number that the journal says are in its tables, and are not read any more.
+      neither was acknowledged, and both are left out.  Every frame says how many before it were on
+      their way.  If any other frame is torn or missing, with a frame behind it, that is damage, and an
+      error.
+    * A frame is identified by the log's id, which is in the journal while the log is in use, and by its
+      number.  So frames left over from an earlier use of a segment, or from an earlier log, are never
+      taken for part of this one.  After a crash the log gets a new id, so that frames that were left
+      out stay out.
+    * The journal holds the number up to which frames are in its tables; those are not read any more.
 
-That a write leaves bytes alone that it does not cover, even when power fails, is taken for granted, as
-SQLite does ("powersafe overwrite").
+It is assumed, as in SQLite ("powersafe overwrite"), that a write does not change bytes outside its
+range, even when power fails.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ __all__ = [
     "open_log_file",
 ]
 
-# Of two syncs at a time each takes about as long as it does alone, so while one group waits for the
-# disk the loop can make the next.  A third would find the loop busy.
+# Two syncs at a time each take about as long as one alone, so while one group of commits waits for the
+# disk the loop can prepare the next.  A third would gain nothing: the loop is busy then.
 FRAMES_UNDER_WAY_MAX = 2
 
-# What a file has at least: one is written while what is in the other gets into the tables.
+# The least number of segments: one is written while the other is copied into the tables.
 SEGMENTS_MIN = 2
 
-# length of what follows, checksum of the rest, id, number (and, above these bits of it, how many before
-# it were on their way: none in what was written when there could be none)
+# length of the contents, checksum of all that follows, id, number (and, in the bits above the number,
+# how many frames before it were on their way; 0 in files of versions that wrote one frame at a time)
 _HEADER = struct.Struct("<IIQQ")
 _NUMBER_BITS = 56
 _NUMBER_MASK = (1 << _NUMBER_BITS) - 1
@@ -76,11 +76,11 @@ _NOTHING_ELSE = _encode(([], [], None, {}))[_TUPLE_BYTES + 1 :]
 
 
 class LogDamaged(Exception):
-    """Frames are missing or garbled that were acknowledged."""
+    """Frames that were acknowledged are missing or damaged."""
 
 
 class CommitLog:
-    """Where in the file the next frame goes.  Writes nothing itself.
+    """Finds the place in the file for the next frame.  Writes nothing itself.
 
     files: descriptors of the file, one for each frame that may be on its way.
     sequence: the number of the last frame there was; all up to it are in the tables.
@@ -97,8 +97,8 @@ class CommitLog:
     ) -> None:
         self.files = files
         self.sequence = sequence
-        self.acknowledged = sequence  # the last frame that was, and with it all before
-        self.segment = 0  # that is being written
+        self.acknowledged = sequence  # up to this one, all frames are acknowledged
+        self.segment = 0  # the one being written
         self._id = id
         self._segment_bytes = segment_bytes
         self._offset = 0  # in the segment
@@ -110,7 +110,7 @@ class CommitLog:
         return len(self._last)
 
     def frame(self, batch: Batch) -> bytes:
-        """The batch in the form that the log has for what comes next."""
+        """The batch encoded as the next frame."""
         contents = _encode((batch.changes, batch.leases, batch.compact_revision, batch.meta))
         return framed(contents, self._id, self.sequence + 1, self.sequence - self.acknowledged)
 
@@ -119,7 +119,7 @@ class CommitLog:
         return size <= self._segment_bytes
 
     def place(self, size: int) -> int:
-        """Take the place in the file that the next frame goes to; -1 if it must wait for `folded`."""
+        """Reserve room for the next frame; returns its offset, or -1 if it must wait for `folded`."""
         offset = self._offset
         if offset + size > self._segment_bytes:
             free = self._free_segment()
@@ -142,7 +142,7 @@ class CommitLog:
 
     @property
     def free_count(self) -> int:
-        """How many segments are free, but for what is left of the one that is being written."""
+        """How many segments are free, without the one that is being written."""
         count = 0
         for at, last in enumerate(self._last):
             if last <= self._folded and at != self.segment:
@@ -176,7 +176,7 @@ def framed(contents: bytes, id: int, number: int, under_way: int) -> bytes:
 
 
 def create_log_file(path: Path) -> None:
-    """Make the file, or take one that is left over, and give it its length."""
+    """Create the file, or take one that is left over, and allocate it."""
     # Only the owner may read what is in it.
     file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -206,7 +206,7 @@ def open_log_file(path: Path) -> tuple[int, ...]:
 
 
 def frames_after(data: bytes, *, id: int, sequence: int, segment_bytes: int) -> list[Batch]:
-    """The batches after that number, in order, as far as they are all there.  Raises `LogDamaged`."""
+    """The batches after a number, in order, up to the first that is missing.  Raises `LogDamaged`."""
     batches: list[Batch] = []
     # The segment that was begun first has the smaller numbers; one that was never begun has none.
     runs = [_run(data, start, id) for start in range(0, len(data), segment_bytes)]
@@ -237,7 +237,7 @@ def _first_number(run: list[_Frame]) -> int:
 
 
 def _run(data: bytes, at: int, id: int) -> list[_Frame]:
-    """The frames that follow each other from there on."""
+    """The consecutive frames from an offset on."""
     frames: list[_Frame] = []
     while (frame := _frame_at(data, at, id)) is not None:
         if frames and frame.number != frames[-1].number + 1:
@@ -260,7 +260,7 @@ def _frame_at(data: bytes, at: int, id: int) -> _Frame | None:
 
 
 def _check_acknowledged(data: bytes, id: int, last: int) -> None:
-    """Whatever a frame anywhere knows to have been acknowledged must have been found."""
+    """Check that every frame was found that any frame in the file records as acknowledged."""
     mark = _ID.pack(id)
     at = data.find(mark)
     while at >= 0:

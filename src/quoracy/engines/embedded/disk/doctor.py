@@ -23,7 +23,7 @@ _RESTORE = "Keep this file, and restore the newest backup: `quoracy restore BACK
 
 
 class Finding(msgspec.Struct, frozen=True, gc=False):
-    """One thing that was looked at; the remedy says what to do where it is not well."""
+    """The result of one check; `remedy` says what to do if it failed."""
 
     ok: bool
     what: str
@@ -40,7 +40,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 def examine(path: str | Path, *, progress: Progress | None = None) -> Report:
-    """Check a store's data.  Raises `DataInUse` if somebody has it open."""
+    """Check a store's data.  Raises `DataInUse` if a store has it open."""
     data = Path(path).expanduser().resolve()
     if not data.is_file():
         missing = Finding(False, f"{data} does not exist.", "Give the path of a store's data file.")

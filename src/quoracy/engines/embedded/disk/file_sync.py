@@ -1,8 +1,8 @@
-"""Writing and syncing a file off the loop, which is called when that is done.
+"""Writing and syncing a file in a thread, with a callback on the loop when that is done.
 
-`NativeSync` stands on a thread written in C (`_sync_thread.c`) that never takes the interpreter lock,
-so that a busy loop keeps no disk waiting.  `ThreadSync` does the same in Python, where nothing was
-compiled.
+`NativeSync` uses a thread written in C (`_sync_thread.c`) that never takes the interpreter lock, so
+that the disk does not wait for a busy loop.  `ThreadSync` does the same in Python, where the C code was
+not compiled.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ sync_data: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
 
 
 def let_others_go_first() -> bool:
-    """Let this thread be interrupted by any that wakes up on its processor, and interrupt none.
+    """Let any thread that wakes up on its processor preempt this one, and let this one preempt none.
 
-    Returns whether that is so now.
+    Returns whether the system did so.
     """
     try:
         from quoracy.engines.embedded.disk import _sync_thread
@@ -56,18 +56,18 @@ def let_others_go_first() -> bool:
 def let_others() -> None:
     """Let threads that wait for the interpreter lock or for this processor go on.
 
-    It sleeps for a moment.  Nothing less will do: a thread that only gives the lock up has it back
-    before another is awake, and one that yields the processor is put before those that wait for it
-    again.  They do wait though another processor sleeps, since the system looks for none when a thread
-    is woken behind one that runs.
+    It sleeps for a moment, which is the least that works.  A thread that only releases the lock has it
+    back before another is awake, and one that yields the processor may be scheduled again before those
+    that wait for it.  They wait even while another processor is idle, because the system does not look
+    for an idle one when it wakes a thread behind a running one.
     """
     time.sleep(0)
 
 
 def start_writing(file: int) -> None:
-    """Have the system begin to write what it has not yet of a file, where it can be told to.
+    """Ask the system, where it can do so, to begin to write back the dirty pages of a file.
 
-    What is left to do when the file is synced is less by that, and done in smaller pieces.
+    A later sync then has less to write.
     """
     try:
         from quoracy.engines.embedded.disk import _sync_thread
@@ -83,20 +83,20 @@ class FileSync(Protocol):
         """Write these bytes there, and sync the file; then send the replies, if all went well."""
 
     def expect(self) -> None:
-        """Something will very likely be begun in a moment."""
+        """A hint that `begin` will very likely be called in a moment."""
 
     def attach(self, reply: Reply) -> None:
-        """One more reply for what was begun last."""
+        """Add a reply to the write that was begun last."""
 
     def catch_up(self) -> None:
-        """Call for what was begun, if it is done: a client may have seen a reply of it."""
+        """Run the callback of a write that is done: a client may have seen a reply to it."""
 
     def close(self) -> None:
-        """Finish what was begun, without a call, and end."""
+        """Finish the write that was begun, without its callback, and end the thread."""
 
 
 class FileSyncs:
-    """Makes those whose writes count in the order in which they are begun, the best there are here.
+    """Makes `FileSync`s, native ones if possible, whose writes count in the order they are begun.
 
     sends_replies: whether replies are sent at all, or left to the loop.
     """
@@ -118,7 +118,7 @@ class FileSyncs:
 
 
 class NativeSync:
-    """A thread in C, which wakes the loop through a pipe."""
+    """A `FileSync` with a thread in C, which wakes the loop through a pipe."""
 
     def __init__(
         self,
@@ -127,13 +127,13 @@ class NativeSync:
         on_synced: OnSynced,
         order: SyncOrder | None = None,
     ) -> None:
-        """Raises `ImportError` where that was not compiled."""
+        """Raises `ImportError` where the C code was not compiled."""
         from quoracy.engines.embedded.disk._sync_thread import SyncOrder, SyncThread, make_sending
 
         self._make_sending = make_sending
         self._loop, self._on_synced = loop, on_synced
         self._rings, self._bell = os.pipe()
-        os.set_blocking(self._rings, False)  # neither may wait here, whatever happens
+        os.set_blocking(self._rings, False)  # neither end may ever block
         os.set_blocking(self._bell, False)
         self._thread = SyncThread(file, self._bell, order or SyncOrder())
         self.expect = self._thread.expect
@@ -141,7 +141,7 @@ class NativeSync:
         loop.add_reader(self._rings, self._rung)
 
     def begin(self, data: bytes, offset: int, replies: Sequence[Reply] = (), /) -> None:
-        # (One that was taken back before it left is over.)
+        # (A reply that was taken back already is over.)
         make = self._make_sending
         sendings = [reply.hand_over(make) for reply in replies if not reply.is_over]
         self._thread.begin(data, offset, sendings)
@@ -170,11 +170,11 @@ class NativeSync:
 
 
 def _no_outcome() -> None:
-    """Of one that was closed."""
+    """The outcome once the thread was closed."""
 
 
 class ThreadSync:
-    """A thread of Python's."""
+    """A `FileSync` with a Python thread."""
 
     def __init__(self, file: int, loop: asyncio.AbstractEventLoop, on_synced: OnSynced) -> None:
         self._file, self._loop, self._on_synced = file, loop, on_synced
@@ -191,7 +191,7 @@ class ThreadSync:
         pass
 
     def attach(self, reply: Reply) -> None:
-        """(As above.)"""
+        """Not sent here; as in `begin`."""
 
     def catch_up(self) -> None:
         pass
@@ -219,7 +219,7 @@ class ThreadSync:
 def _write(file: int, data: bytes, offset: int) -> None:
     os.lseek(
         file, offset, os.SEEK_SET
-    )  # (nobody else has a place in it, and not every system has pwrite)
+    )  # (no other user of the descriptor seeks, and not every system has pwrite)
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]

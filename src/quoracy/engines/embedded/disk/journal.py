@@ -1,4 +1,4 @@
-"""The journal: what makes the state durable.  SQLite, and a commit log before it.
+"""The journal: a store's data on disk, in an SQLite database and a commit log before it.
 
     log     many versions to a row, as one msgpack array, with a checksum (`log_table`)
     leases  one row per lease
@@ -6,21 +6,20 @@
             while a store is open: which commit log it has, and how far that is in these tables
 
 A commit of a running store goes to the commit log (`commit_log`), and from there into the tables, but
-not soon.  Most of what a busy store writes is gone when compaction has passed it, and the rest is
-known then: so rows are held back as long as the log has room, and of a stretch that is swept only what
-is left is written (decision 0012).  What a crash left in the log gets into the tables when the store is
-opened.
+late.  Most of what a busy store writes is removed by compaction, and the rest is known then.  So rows
+are held back as long as the log has room, and of a range of revisions that is swept only the versions
+that are left are written (decision 0012).  When a store is opened, what a crash left in the log is
+written to the tables.
 
 Invariants
     * One connection, one owner: EXCLUSIVE locking keeps every other process out, so no foreign reader
       can ever pin the write-ahead log, and the log stays as small as the checkpoints make it.
-    * What `commit` was given is durable when it returns.  What is held stays in the commit log until
-      it is in the tables, or swept, and that is synced (`safe_sequence`).
-    * How far the commit log is in the tables is written with the transaction that puts it there, or
-      that sweeps it: after a crash nothing comes back that was swept, and nothing is missing.
+    * A batch is durable when `commit` returns.  Rows that are held stay in the commit log until they
+      are in the tables, or swept, and that is synced (`safe_sequence`).
+    * How far the commit log is in the tables is written in the transaction that puts it there, or that
+      sweeps it: after a crash nothing comes back that was swept, and nothing is missing.
     * Cleaning is not synced: if it is lost, it is done again.
-    * The first error is the last: the journal refuses everything after it, and an fsync that failed is
-      never tried again.
+    * After its first error the journal refuses everything, and an fsync that failed is never repeated.
     * Checkpoints are explicit.  SQLite's automatic ones drop their errors and would repeat a failed
       fsync of the database file.
     * Every row carries a checksum, verified when it is read.
@@ -70,22 +69,22 @@ from quoracy.errors import DataUnreadable, FormatUnknown, StorageFailed
 
 __all__ = ["SLICE_S", "Cleaned", "Journal", "JournalSize"]
 
-# The most of the worker's time that one slice of compaction or of giving space back may take, and what
-# it aims at: what is to be folded waits for it, and the loop for the interpreter lock in between.
+# The most time of the worker that one slice of cleaning or of giving space back may take, and the time
+# it aims at: rows to be written to the tables wait for it, and the loop waits for the interpreter lock.
 SLICE_S = 0.010
 _SLICE_AIM_S = 0.002
 
-# SQLite's log is folded back after this much payload or this many transactions, whichever comes first.
+# SQLite's log is checkpointed after this many bytes or transactions, whichever comes first.
 _CHECKPOINT_BYTES = 2 * 1024**2
 _CHECKPOINT_COMMITS = 1000
-# Versions that are larger, on average, are not held.
+# Rows whose versions are larger, on average, are not held.
 _HELD_VERSION_BYTES = 1024
 # Once this many swept bytes never had to be inserted, the tables are synced: that may free a segment of
 # the commit log.
 _SPARED_BYTES = 2 * 1024**2
 # Names that are dropped in one go, at most.
 _CLEAN_NAMES_MAX = 512
-# Rows that are half empty and wait to be written anew, at most.
+# Rows that are half empty and wait to be rewritten, at most.
 _HALF_EMPTY_MAX = 256
 
 Kind = Literal["store", "backup"]
@@ -98,10 +97,10 @@ class Journal:
         self.path = path
         self.failure: Exception | None = None
         self.log: CommitLog  # of a store
-        self.safe_sequence = 0  # the commit log up to there is in the tables, and durable there
+        self.safe_sequence = 0  # up to this frame, the commit log is in the tables, and durable there
         self._sequence = 0  # the same, durable or not
-        self._held_until = 0  # and up to there it was handed over
-        self._held_rest = Batch()  # of that, what is to be written besides rows
+        self._held_until = 0  # up to this frame, it was handed over
+        self._held_rest = Batch()  # what is to be written for these frames besides rows
         self._log_files: tuple[int, ...] = ()
         self._log_segment_bytes = 0
         self._wal = -1  # SQLite's log, to sync it; none in a backup that is only read
@@ -114,7 +113,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path, *, kind: Kind = "store") -> Journal:
-        """Open the file to write to it, or make it.  Raises `DataError`."""
+        """Open the file for writing, or create it.  Raises `DataError`."""
         try:
             if not path.exists():
                 # Only the owner may read what is in it; SQLite gives its log the same permissions.
@@ -129,7 +128,7 @@ class Journal:
 
     @classmethod
     def open_backup(cls, path: Path) -> Journal:
-        """Open a complete backup to read it, wherever it lies: nothing is written, not even a lock."""
+        """Open a complete backup for reading, on any medium: nothing is written, not even a lock."""
         if not path.is_file():
             raise DataUnreadable(f"{path} is not a file. Give the path of a backup.")
         return cls._opened(path, f"{path.resolve().as_uri()}?immutable=1", "backup", fresh=None)
@@ -167,7 +166,7 @@ class Journal:
         except (sqlite3.Error, UnicodeDecodeError, OSError) as error:  # damage, in SQLite's own words
             journal.abandon()
             raise unreadable(path, error) from error
-        except StorageFailed as error:  # what a crash left in the log has no room in the tables, say
+        except StorageFailed as error:  # no room in the tables for what a crash left in the log, say
             journal.abandon()
             raise unreadable(path, error.cause) from error
         except BaseException:
@@ -176,7 +175,7 @@ class Journal:
         return journal
 
     def _check_ours(self) -> None:
-        # Before anything is set: it may be somebody else's, and stays as it is.
+        # Checked before anything is set: another program's database must not be changed.
         if self._query("PRAGMA application_id") != [(APPLICATION_ID,)]:
             raise DataUnreadable(
                 f"{self.path} is an SQLite database, but not one of Quoracy's. Give another path."
@@ -191,7 +190,7 @@ class Journal:
             raise DataUnreadable(f"{self.path} is a {self.meta('kind')}, not a {kind}; {wanted}.")
 
     def _check_structure(self) -> None:
-        # A row that a damaged page has lost leaves no trace above it.
+        # A row that is lost with a damaged page is not missed by any checksum of other rows.
         complaints = [text for (text,) in self._query("PRAGMA quick_check(1)") if text != "ok"]
         if complaints:
             raise DataUnreadable(
@@ -205,7 +204,7 @@ class Journal:
         return Path(f"{self.path}-log")
 
     def _open_log(self) -> None:
-        """Begin a commit log, or take what a crash has left in one into the tables."""
+        """Begin a commit log, once what a crash has left in an earlier one is in the tables."""
         segment_bytes = log_length.SEGMENT_BYTES
         batch, sequence = Batch(), 0
         if self.meta("log_id") is None:
@@ -234,7 +233,7 @@ class Journal:
             return log_length.lengthen_beside(self._log_path, segments_count * self._log_segment_bytes)
 
     def _left_in_log(self, segment_bytes: int) -> tuple[Batch, int]:
-        """What the tables do not have of it, and the number of its last commit."""
+        """The commits in the log that the tables do not have, and the number of the last."""
         id, sequence = self.revision_meta("log_id"), self.revision_meta("log_sequence")
         path = self._log_path
         if not path.exists():
@@ -256,7 +255,7 @@ class Journal:
         return whole, sequence + len(batches)
 
     def _drop_log(self) -> None:
-        """All of it is in the tables: without it the file is whole."""
+        """Note that there is no commit log any more: all of it is in the tables."""
         with _Transaction(self):
             self._db.execute(
                 "DELETE FROM meta WHERE name IN ('log_id', 'log_segment_bytes', 'log_sequence')"
@@ -279,7 +278,7 @@ class Journal:
         return value
 
     def timeline(self, *, newest: int) -> SavedTimeline | None:
-        """When which revision was made; None in a file that no store has noted it in yet."""
+        """When revisions were made; None if no store has written that to the file yet."""
         blob = self.meta("timeline")
         if blob is None:
             return None
@@ -304,7 +303,7 @@ class Journal:
         return int(count)
 
     def load(self) -> Iterator[Versions]:
-        """`read`, for the store that is going to write here."""
+        """`read`, for a store that is going to write; notes which versions each row holds."""
         for revision, versions in self._table.read():
             self._table.shared.note_loaded(revision, versions)
             yield versions
@@ -323,10 +322,11 @@ class Journal:
     # -- writing ---------------------------------------------------------------------------
 
     def hold(self, batch: Batch, rows: Sequence[FrameRow], sequence: int) -> None:
-        """Take over what is in the commit log up to there: rows, and what the batch has besides.
+        """Take over the commit log up to a frame: its changes as rows, and the rest as a batch.
 
-        Nothing is written, the log has it; unless values are so large that the log would be full before
-        compaction gets there.  Then it is not worth the memory.
+        Nothing is written, since the log has it; unless the values are so large that the log would be
+        full before compaction can remove them.  Then the rows are not worth the memory, and are
+        inserted.
         """
         assert not batch.changes
         with _Guard(self):
@@ -343,12 +343,12 @@ class Journal:
     def commit(
         self, batch: Batch, *, rows: Sequence[FrameRow] = (), sequence: int | None = None
     ) -> None:
-        """Put all that is held, and the batch, into the tables, all or nothing, and sync that.
+        """Write everything that is held, and the batch, to the tables, in one transaction, and sync it.
 
-        rows: what comes before the changes of the batch, and after all that is held.
-        sequence: the commit log up to there is in the tables with it.
+        rows: rows before the changes of the batch, and after everything that is held.
+        sequence: with this commit, the commit log up to this frame is in the tables.
 
-        Raises `StorageFailed`, and then for ever.
+        Raises `StorageFailed`, and then so does every other method.
         """
         with _Transaction(self):
             self._table.hold(rows)
@@ -363,10 +363,11 @@ class Journal:
         self._logged(size)
 
     def commit_beside(self, batch: Batch) -> None:
-        """Put changes, and nothing else, into the tables, and sync that: what is held stays so.
+        """Write a batch of nothing but changes to the tables, and sync it; held rows stay held.
 
-        They are found by their revisions, whatever comes back from the log before or behind them.  Of
-        leases and the rest the last word counts, and that would be the log's.
+        After a crash, changes are in order by their revisions, even if earlier or later ones are
+        recovered from the log.  Of leases and the rest the value written last counts; that would be the
+        one in the log, which may be older.
         """
         assert batch.only_changes
         with _Transaction(self):
@@ -375,7 +376,7 @@ class Journal:
         self._logged(size)
 
     def settle(self, until: int) -> None:
-        """Put the oldest of what is held into the tables, up to that number, and sync that."""
+        """Write the oldest of the held rows to the tables, up to a frame, and sync them."""
         self._insert_held(until)
         self._sync()
 
@@ -386,12 +387,12 @@ class Journal:
         self._logged(size)
 
     def _pass_to_held(self) -> None:
-        """All that the commit log has before what is held is in the tables, or swept: note that."""
+        """Note that all frames before the first that is held are in the tables, or swept."""
         held_from = self._table.held_from
         passed = held_from - 1 if held_from else self._held_until
         if passed > self._sequence:
-            # What there is besides rows goes with it, also what comes later: that is read from the log
-            # after a crash, in order, so it comes to the same.
+            # Everything besides rows is written now, also that of later frames: these are read from the
+            # log after a crash, in order, so the result is the same.
             rest, self._held_rest = self._held_rest, Batch()
             self._write_rest(rest)
             self._pass(passed)
@@ -401,7 +402,7 @@ class Journal:
         self._sequence = sequence
 
     def _write_rest(self, batch: Batch) -> None:
-        """What is not rows."""
+        """Write everything of a batch besides its changes."""
         self._write_leases(batch)
         if batch.compact_revision is not None:
             set_meta(self._db, "compact_revision", batch.compact_revision)
@@ -411,7 +412,7 @@ class Journal:
     def _write_leases(self, batch: Batch) -> None:
         if not batch.leases:
             return
-        left = dict(batch.leases)  # of a lease that came and went, only that it went
+        left = dict(batch.leases)  # the last entry of each lease counts
         ended = [(lease,) for lease, ttl_s in left.items() if ttl_s is None]
         granted = [
             (lease, ttl_s, fields_checksum(lease, ttl_s))
@@ -422,7 +423,7 @@ class Journal:
         self._db.executemany("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", granted)
 
     def _sync(self) -> None:
-        """Make what was committed durable: what SQLite does itself with synchronous=FULL."""
+        """Sync SQLite's log: makes commits durable, as SQLite itself does with synchronous=FULL."""
         with _Guard(self):
             sync_data(self._wal)
         self._synced()
@@ -432,13 +433,13 @@ class Journal:
         self._table.spared_bytes = 0
 
     def append(self, rows: list[tuple[int, Versions]]) -> None:
-        """Write rows as they are, outside of any store's life: for backups and restores."""
+        """Write rows as they are, without a commit log: for backups and restores."""
         with _Transaction(self):
             size = self._table.write(rows)
         self._logged(size)
 
     def fail(self, error: Exception) -> StorageFailed:
-        """To sync what was committed has failed: nothing is done here any more."""
+        """Record a failure, after which the journal refuses everything; returns the error to raise."""
         if self.failure is None:
             self.failure = error
         return StorageFailed(str(self.path), self.failure)
@@ -449,13 +450,13 @@ class Journal:
 
     @property
     def checkpoint_due(self) -> bool:
-        """Whether the write-ahead log has grown enough to be folded back into the file."""
+        """Whether the write-ahead log has grown enough for a checkpoint."""
         if self.failure is not None:
             return False
         return self._logged_bytes >= _CHECKPOINT_BYTES or self._logged_commits >= _CHECKPOINT_COMMITS
 
     def checkpoint(self) -> None:
-        """Fold the write-ahead log back."""
+        """Copy the write-ahead log back into the file."""
         self._checkpoint("PASSIVE")
 
     @property
@@ -485,13 +486,13 @@ class Journal:
         *,
         is_last: bool = True,
     ) -> Cleaned:
-        """Remove what fits into a slice of these versions, from `start` on: they are not needed.
+        """Remove versions that are not needed, from `start` on, as many as fit into a slice.
 
-        is_last: there are no others to follow.
+        is_last: no other names will follow.
         """
         shared = self._table.shared
-        # Rows are written anew when nothing else is left to do: of most that are half empty by now, the
-        # next names are the other half.
+        # Rows are rewritten when nothing else is left to do: in most of those that are half empty now,
+        # the next names drop the other half.
         rewrites = is_last or len(shared.half_empty) > _HALF_EMPTY_MAX
         started = now()
         done = written = 0
@@ -510,7 +511,7 @@ class Journal:
                     written += self._table.let_go([shared.released.popleft() for _ in range(count)])
                 let_others()
                 took_s = now() - started
-        # A step that fills the slice alone is too long; many that do not are too many statements.
+        # If one step fills the slice, steps are too large; if many steps fit, they are too small.
         if done == self._clean_names and took_s > _SLICE_AIM_S:
             self._clean_names = max(8, self._clean_names // 2)
         elif done > 4 * self._clean_names:
@@ -521,7 +522,7 @@ class Journal:
         return Cleaned(done, more, now() - started)
 
     def sweep(self, sweep: Sweep, now: Callable[[], float] = time.perf_counter) -> Cleaned:
-        """Sweep what fits into a slice.  `sweep.after` tells how far it is."""
+        """Sweep as much as fits into a slice.  `sweep.after` says how far the sweep has come."""
         started = now()
         if not sweep.is_begun:
             sweep.begin(self._table.shared.whole_until(sweep.until), let_others)
@@ -537,18 +538,18 @@ class Journal:
         return Cleaned(0, sweep.after < sweep.until, now() - started)
 
     def give_back(self, now: Callable[[], float] = time.perf_counter) -> bool:
-        """Return a slice of unused pages to the file system; whether there are more worth it."""
+        """Give some unused pages back to the file system; returns whether to go on."""
         before = self._free_to_give()
         if not before:
             return False
         started = now()
         with _Guard(self):
-            # A page is given back with each step of the statement, and execute() takes only the first
-            # one; executescript() takes them all.  It is a transaction of its own.
+            # Each step of the statement gives one page back.  execute() makes only the first step,
+            # executescript() makes them all.  The statement is its own transaction.
             self._db.executescript(f"PRAGMA incremental_vacuum({self._vacuum_pages})")
         took_s = now() - started
         if took_s > SLICE_S / 2:
-            # Never so few that a slow sync would be paid for next to nothing.
+            # At least a few pages, so that a slow sync is worth it.
             self._vacuum_pages = max(16, self._vacuum_pages // 2)
         elif took_s < SLICE_S / 4:
             self._vacuum_pages = min(1024, self._vacuum_pages * 2)
@@ -578,7 +579,7 @@ class Journal:
         )
 
     def check_integrity(self) -> list[str]:
-        """SQLite's own check of the file's structure: complaints, none if all is well."""
+        """The faults that SQLite's own check of the file's structure finds."""
         with _Guard(self):
             rows = self._db.execute("PRAGMA integrity_check").fetchall()
         return [text for (text,) in rows if text != "ok"]
@@ -629,7 +630,7 @@ class _Guard:
             raise StorageFailed(str(journal.path), journal.failure)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # Whatever it was, half a transaction must not be followed by another one.
+        # After any error: half a transaction must not be followed by another one.
         if isinstance(error, Exception) and not isinstance(error, StorageFailed):
             journal = self._journal
             journal.failure = error

@@ -1,4 +1,4 @@
-"""The journal's file: its tables, its settings, its checksums, and words for what is wrong with it."""
+"""The journal's file: its tables, settings and checksums, and the errors that describe its faults."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FORMAT: Final = 5
 
 APPLICATION_ID: Final = 0x51554F52  # "QUOR", in the header of the file: `file` and `doctor` can tell
 PAGE_BYTES: Final = 4096
-# A log that one huge transaction blew up is cut back to this.
+# A write-ahead log that one huge transaction made larger is truncated to this.
 _WAL_BYTES_MAX = 32 * 1024**2
 
 _SCHEMA = """
@@ -56,7 +56,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Cleaned(msgspec.Struct, frozen=True, gc=False):
-    """What a slice of cleaning did: versions taken off the list, whether to go on, and its time."""
+    """The result of a slice of cleaning: versions done, whether there is more to do, and its time."""
 
     done: int
     more: bool
@@ -72,7 +72,7 @@ class JournalSize(msgspec.Struct, frozen=True, gc=False):
 
 
 def configure(db: sqlite3.Connection, *, fresh: bool) -> None:
-    """Set what holds for a connection, and if the file is `fresh`, what holds for it for ever."""
+    """Set the options of a connection, and in a `fresh` file those that are stored in it."""
     if fresh:
         db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # must come before anything is written
@@ -81,10 +81,10 @@ def configure(db: sqlite3.Connection, *, fresh: bool) -> None:
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise sqlite3.OperationalError(f"write-ahead logging is not possible here ({mode})")
-    # SQLite syncs its log before it folds it back, and what it folded.  To sync it after a commit is
-    # ours (`Journal.commit`), and left out for cleaning, which is done again if it is lost.
+    # With NORMAL, SQLite syncs its log before a checkpoint and the file after it.  `Journal.commit`
+    # syncs the log after a commit.  Cleaning does not: it is done again if it is lost.
     db.execute("PRAGMA synchronous = NORMAL")
-    # Some builds (Debian's) overwrite what is deleted with zeros: all of it would go through the log.
+    # Some builds (Debian's) overwrite deleted data with zeros, all of which would go through the log.
     db.execute("PRAGMA secure_delete = OFF")
     db.execute("PRAGMA wal_autocheckpoint = 0")
     db.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES_MAX}")
@@ -121,7 +121,7 @@ def damaged(path: Path, what: str) -> DataUnreadable:
 
 
 def unreadable(path: Path, error: BaseException) -> DataError:
-    """What an error of SQLite, of a decoder or of the system says about the file."""
+    """The `DataError` for an error of SQLite, of a decoder or of the system."""
     if getattr(error, "sqlite_errorcode", None) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return DataInUse(str(path), pid=None)
     is_disk = isinstance(error, OSError) and error.errno in _DISK_ERRNOS

@@ -1,8 +1,8 @@
-"""One owner at a time: a lock beside the data that says who has it.
+"""The lock file: a file beside the data that is locked by the process that has it open.
 
-The lock is the operating system's, so it goes when its process goes, however that ends.  SQLite's own
-EXCLUSIVE lock guards the file as well; this one exists to name the owner, and because POSIX record
-locks (SQLite's) silently vanish when any other descriptor of the file is closed in the same process.
+The lock is the operating system's, so it is released when its process ends, in whatever way.  SQLite's
+own EXCLUSIVE lock guards the data file as well; this one exists to name the owner, and because POSIX
+record locks (SQLite's) are silently lost when the same process closes any other descriptor of the file.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _read_pid(fd: int) -> int | None:
 if sys.platform == "win32":
 
     def _lock(_fd: int) -> bool:
-        # SQLite's own lock does it there; this file still tells who it was.
+        # SQLite's own lock excludes other processes there; this file only names the owner.
         return True
 
 else:

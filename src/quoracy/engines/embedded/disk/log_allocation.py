@@ -1,7 +1,7 @@
-"""The allocation of the commit log: it gets its length before commits need it.
+"""The allocation of the commit log: the file is lengthened before commits need the room.
 
-A file that grows makes every sync write its new size as well, which takes longer.  (To reserve the
-space is not enough: what was never written is marked as such, and a sync has to change that.)
+When a file grows, every sync has to write its new size as well, which takes longer.  (To reserve the
+space is not enough: blocks that were never written are marked as such, and a sync has to change that.)
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 __all__ = ["FREE_BYTES_MIN", "SEGMENTS_MAX", "SEGMENT_BYTES", "lengthen", "lengthen_beside"]
 
 SEGMENT_BYTES = 4 * 1024**2
-# The more there are, the more of what is short-lived is gone before it gets into the tables, and the
-# more is to be read after a crash.  The history that is kept of a busy ZooKeeper face fits into half.
+# With more segments, more short-lived versions are compacted before they would be copied into the
+# tables; but more has to be read after a crash.  The history that is kept of a busy ZooKeeper face fits
+# into half.
 SEGMENTS_MAX = 12
-# On a disk with less room than this the log takes what it needs when it needs it.
+# On a disk with less free space than this the log is not lengthened in advance.
 FREE_BYTES_MIN = 256 * 1024**2
 
 _STEP_BYTES = 1024**2
@@ -36,9 +37,9 @@ def lengthen(file: int, path: Path, wanted: int) -> bool:
 
 
 def lengthen_beside(path: Path, wanted: int) -> bool:
-    """The same for a file that others write to and sync meanwhile.
+    """The same for a file that other threads write to and sync meanwhile.
 
-    A little at a time is synced here, so that none of them has to wait for all of it.
+    It is synced here in small steps, so that none of their syncs has to wait for all of it.
     """
     file = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:
@@ -62,5 +63,5 @@ def _free_bytes(directory: Path) -> int:
         import shutil
 
         return shutil.disk_usage(directory).free
-    room = os.statvfs(directory)  # where shutil has it from, which takes 0.4 MB with all it imports
+    room = os.statvfs(directory)  # not `shutil.disk_usage`, whose import takes memory
     return room.f_bavail * room.f_frsize

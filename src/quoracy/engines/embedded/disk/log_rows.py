@@ -1,26 +1,26 @@
-"""Rows of the table `log`: how they are made of frames of the commit log, and which versions are gone.
+"""Rows of the table `log`: made of frames of the commit log; and which of their versions are dropped.
 
     row of frames   MARK, then for each frame the length of its changes, and these as in the frame
     any other row   versions, as msgpack
 
-What is in the commit log goes into the table by way of a worker thread, which competes with a busy
-loop for the interpreter lock.  So the loop makes the rows, a copy and a checksum now and then, and
-nothing is encoded twice.
+A worker thread writes the rows, and competes with a busy loop for the interpreter lock.  So the loop
+itself makes rows of the frames, which takes a copy and a checksum now and then, and nothing is encoded
+twice.
 
 A row holds several versions, and compaction frees versions one by one.  `SharedRows` knows which are
-gone.  A row is written anew when half of it is gone, and removed when all of it is: what is ever
-written for it adds up to no more than twice what was, and what is kept for nothing is never more than
-what is needed.
+dropped.  A row is rewritten when half of its versions are dropped, and deleted when all are.  So all
+rewrites of a row together write no more than the row itself did, and dropped versions never take more
+room than those that are needed.
 
 Invariant
-    * A deletion goes last.  A version that is not needed but still in a row is harmless only as long as
-      a newer one of its key is on disk: without it, it would be back after a restart.  Of versions
-      that can be read the newest stays anyway; but a deletion is freed like any other version, so it
-      is held back until no older version of its key lingers in any other row.  (What is in its own
-      goes with it, in one transaction.)
+    * A deletion is dropped last.  A version that is dropped but still in a row is harmless only as long
+      as a newer one of its key is on disk: without that one, it would be back after a restart.  The
+      newest version of a key that exists stays anyway.  But a deletion is freed like any other version,
+      so it is held back until no older version of its key is left in any other row.  (Those in its own
+      row are removed with it, in one transaction.)
 
-Rows that were there when the file was opened and hold the single version that names them, which go at
-once, are not listed and cost no memory.
+A row with a single version, of the revision that is the row's key, is deleted at once when that version
+is dropped.  Such rows are not listed if they were there when the file was opened, and cost no memory.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ __all__ = [
     "decode_row",
 ]
 
-# A row has no more than this and the last revision in it, so that writing one anew takes a fraction of
-# a slice.
+# A row ends with the revision that reaches one of these limits, so that rewriting a row takes a
+# fraction of a slice.
 ROW_VERSIONS: Final = 512
 ROW_BYTES: Final = 64 * 1024
 
@@ -80,7 +80,7 @@ class FrameRow:
 
 
 class FrameRows:
-    """Takes what frames have, in order, and makes rows of it."""
+    """Makes rows of the changes in frames, which are added in order."""
 
     __slots__ = ("_begin", "_bytes", "_count", "_first", "_last", "_parts", "_rows")
 
@@ -93,7 +93,7 @@ class FrameRows:
         self._bytes = self._count = self._begin = self._first = self._last = 0
 
     def add(self, number: int, changes: bytes, first: int, last: int, count: int) -> None:
-        """`count` versions, of these revisions, as the frame of that number has them."""
+        """Add `count` versions, of revisions `first` to `last`, as frame `number` has them encoded."""
         if not self._count:
             self._begin, self._first = number, first
         self._last = last
@@ -105,7 +105,7 @@ class FrameRows:
             self._end()
 
     def take(self) -> list[FrameRow]:
-        """All that is there, as rows."""
+        """Everything added since the last call, as rows."""
         if self._count:
             self._end()
         rows, self._rows = self._rows, []
@@ -137,7 +137,7 @@ def decode_row(blob: bytes) -> Versions:
 
 
 class SharedRow:
-    """One row: the revisions it spans, how many versions it holds, and those that are not needed.
+    """One row: the revisions it spans, how many versions it holds, and which of them are dropped.
 
     held: the row itself, as long as it is in the commit log and not in the table.
     """
@@ -163,7 +163,7 @@ class SharedRows:
 
     def __init__(self) -> None:
         self._sorted: SortedDict[int, SharedRow] | None = None
-        self._lingering: dict[bytes, int] = {}  # versions of a key that are gone but still in a row
+        self._lingering: dict[bytes, int] = {}  # for a key, versions dropped but still in a row
         self._held_back: dict[bytes, list[VersionName]] = {}  # deletions that wait for those
         self.half_empty: deque[SharedRow] = deque()  # to be written anew
         self.released: deque[VersionName] = deque()  # deletions that need not wait any more
@@ -182,26 +182,26 @@ class SharedRows:
         return not self.half_empty and not self.released
 
     def note(self, first: int, versions: tuple[KeyValue, ...]) -> None:
-        """A row was written."""
+        """Note that a row was written."""
         self.note_row(first, versions[-1].mod_revision, len(versions))
 
     def note_row(self, first: int, last: int, count: int) -> None:
-        """A row was written, with `count` versions of these revisions."""
+        """Note that a row was written, with `count` versions of these revisions."""
         self._rows[first] = SharedRow(first, last, count)
 
     def note_held(self, held: FrameRow) -> SharedRow:
-        """A row is there, and may be written later."""
+        """Note a row that is held, and may be written later."""
         row = self._rows[held.first] = SharedRow(held.first, held.last, held.count, held)
         return row
 
     def note_loaded(self, first: int, versions: tuple[KeyValue, ...]) -> None:
-        """A row was there when the file was opened."""
-        # One version that is left over of several is not where its own revision says.
+        """Note a row that was there when the file was opened."""
+        # A version that is left over of several may be in a row with another revision as its key.
         if len(versions) > 1 or versions[0].mod_revision != first:
             self.note(first, versions)
 
     def whole_until(self, revision: int) -> int:
-        """The last revision, not after this one, at which no row goes on."""
+        """The last revision, not after this one, that is not inside a row or that ends one."""
         row = self._find(revision)
         return revision if row is None or row.last == revision else row.first - 1
 
@@ -210,7 +210,7 @@ class SharedRows:
         return [self._rows[at] for at in islice(self._rows.irange(first, last), count_max)]
 
     def hold_back(self, versions: list[KeyValue]) -> list[KeyValue]:
-        """Of deletions that are not needed, those that must stay until an older version is gone."""
+        """Those of these unneeded deletions that must stay until older versions are removed."""
         lingering = self._lingering
         kept = [kv for kv in versions if kv.key in lingering] if lingering else []
         for name in names_of(kept):
@@ -290,7 +290,7 @@ class SharedRows:
         row.gone = set()
 
     def take_half_empty(self, count: int) -> list[SharedRow]:
-        """Some of the rows to be written anew.  (Of those queued, some may be gone since.)"""
+        """Some of the rows to be rewritten.  (Rows in the queue may have been deleted since.)"""
         taken: list[SharedRow] = []
         while self.half_empty and len(taken) < count:
             row = self.half_empty.popleft()

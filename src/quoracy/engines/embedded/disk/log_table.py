@@ -1,13 +1,13 @@
-"""The table `log`: what was written, many versions to a row; and how rows go that are not needed.
+"""The table `log`: all versions, many to a row; and the removal of rows that are not needed.
 
-A row has many versions and is named by its first revision: that takes a fraction of the work of a row
-for each key.  The table is clustered on revisions, so what is new goes to one end of the file, and
-compaction, which knows the revisions of what it frees, needs no index.
+A row has many versions, and its first revision is its key: that takes a fraction of the work of one row
+for each version.  The table is clustered on revisions, so new rows go to one end of the file, and
+compaction, which knows the revisions of the versions that it frees, needs no index.
 
 Invariants
     * Every row carries a checksum, verified when it is read.
     * A revision is never split over rows.
-    * Whatever writes here is part of a transaction of the journal's.
+    * Every write here is part of a transaction of the journal.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from quoracy.store.model import KeyValue
 
 __all__ = ["STATEMENT_ROWS", "LogTable", "rows_of"]
 
-# Rows in one statement, which is over as well when it has the bytes of a large row: to give up the
-# interpreter lock, compiled code has to call something that does, and the loop waits until then.
+# The most rows in one statement, which also ends when it has the bytes of one large row: compiled code
+# keeps the interpreter lock until it calls something that releases it, and the loop waits until then.
 STATEMENT_ROWS: Final = 128
-# So only a few shared rows are written anew, or swept, in one go: of those that are held, until this
-# number of versions is left to be written.
+# For the same reason only a few shared rows are rewritten, or swept, in one go.  Rows that are held
+# cost less: there are more of them in one go, until this number of versions is left to be written.
 _REWRITE_ROWS = 2
 _SWEEP_ROWS = 4
 _SWEEP_HELD_ROWS = 32
@@ -108,10 +108,10 @@ class LogTable:
             yield revision, blob, row_checksum(revision, blob)
 
     def _put(self, rows: Iterable[tuple[int, bytes, int]]) -> int:
-        """Several small ones to a statement, and not many bytes.
+        """Insert several small rows with each statement, up to a limit of bytes; returns the bytes.
 
-        (SQLite copies what it is given, with the interpreter lock: large rows in one statement would
-        keep the loop waiting for milliseconds.)
+        (SQLite copies its parameters while the interpreter lock is held: several large rows in one
+        statement would keep the loop waiting for milliseconds.)
         """
         size = written = count = 0
         fields: list[object] = []
@@ -127,16 +127,16 @@ class LogTable:
             self._db.execute(_write_sql(count), fields)
         return size
 
-    # -- holding back: what is in the commit log need not be here ------------------------------
+    # -- rows held back: they are in the commit log, and need not be here ----------------------
 
     def hold(self, rows: Iterable[FrameRow]) -> None:
-        """Rows that follow all there are: they are taken for being here, and may be inserted later."""
+        """Hold rows that follow all others: they count as part of the table, to be inserted later."""
         for row in rows:
             self._held.append(self.shared.note_held(row))
 
     @property
     def held_from(self) -> int:
-        """The first frame of which anything is held; 0 if nothing is."""
+        """The number of the first frame of which a row is held; 0 if none is."""
         if not self._held:
             return 0
         row = self._held[0].held
@@ -151,7 +151,7 @@ class LogTable:
         return self._insert(rows)
 
     def _let_out(self, row: SharedRow) -> FrameRow:
-        """The oldest that is held is not any more."""
+        """Remove the oldest of the held rows."""
         assert self._held[0] is row
         self._held.popleft()
         held, row.held = row.held, None
@@ -164,7 +164,7 @@ class LogTable:
     # -- cleaning: each returns how many bytes it may have logged -------------------------------
 
     def let_go(self, names: list[VersionName]) -> int:
-        """Nobody needs these versions any more."""
+        """Drop versions that are not needed any more."""
         removed = 0
         alone: list[int] = []
         for first, last in self.shared.let_go(names):
@@ -179,7 +179,7 @@ class LogTable:
         return (removed + len(alone)) * PAGE_BYTES  # at worst, each was on a page of its own
 
     def sweep_some(self, sweep: Sweep) -> int:
-        """Some rows of a stretch; `sweep.after` tells how far it is."""
+        """Sweep some rows; `sweep.after` says how far the sweep has come."""
         rows = self.shared.between(sweep.after + 1, sweep.until, _SWEEP_HELD_ROWS)
         if not rows:
             sweep.after = sweep.until
@@ -187,7 +187,7 @@ class LogTable:
         if rows[0].held is None:
             del rows[_SWEEP_ROWS:]
         written = 0
-        gone: list[SharedRow] = []  # or partly: neighbours, written anew together
+        gone: list[SharedRow] = []  # wholly or partly: neighbours, rewritten together
         left: list[KeyValue] = []
         for row in rows:
             part = sweep.left_until(row.last)
@@ -205,7 +205,7 @@ class LogTable:
         return written + self._replace(gone, left)
 
     def _replace(self, rows: list[SharedRow], left: list[KeyValue]) -> int:
-        """Of rows that follow each other, keep this."""
+        """Replace adjacent rows by the versions that are left of them."""
         if not rows:
             return 0
         removed = 0
@@ -220,7 +220,7 @@ class LogTable:
         return removed * PAGE_BYTES + self.write(rows_of(_by_revisions(left), over_gaps=True))
 
     def rewrite_some(self) -> int:
-        """Some rows that are half empty."""
+        """Rewrite some rows that are half empty."""
         rows = {row.first: row for row in self.shared.take_half_empty(_REWRITE_ROWS)}
         found = self._db.execute(
             f"SELECT revision, versions, checksum FROM log WHERE revision IN ({_marks(len(rows))})",

@@ -1,4 +1,4 @@
-"""Waiting for work that is done off the event loop."""
+"""Waiting for work that runs outside the event loop."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ OnEnd = Callable[[BaseException | None, object], None]
 async def off_loop(work: Callable[[], T], *, undo: Callable[[T], object] | None = None) -> T:
     """Run `work` in a thread, and return only when it has ended, cancelled or not.
 
-    A thread cannot be stopped, and what it uses must not be closed under its hands: SQLite would take
-    the process down.  When the caller was cancelled meanwhile, `undo` gets what the work made.
+    A thread cannot be stopped, and what it uses must not be closed while it runs: SQLite would crash
+    the process.  If the caller was cancelled meanwhile, `undo` is called with the result of the work.
     """
     working = asyncio.ensure_future(asyncio.to_thread(work))
     cancelled: asyncio.CancelledError | None = None
@@ -35,7 +35,7 @@ async def off_loop(work: Callable[[], T], *, undo: Callable[[T], object] | None 
 
 
 async def called_back(begin: Callable[[OnEnd], None]) -> object:
-    """Begin something that makes a call on this loop when it has ended; return what that has."""
+    """Begin something that calls back on this loop when it has ended; return the result."""
     answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
 
     def done(error: BaseException | None, result: object) -> None:

@@ -1,14 +1,14 @@
-"""Sweeping: how what was written since the store was opened is cleaned, a whole stretch at a time.
+"""Sweeps: the cleaning of revisions written since the store was opened, a whole range at a time.
 
 Most of what a busy store writes is short-lived: a counter, a session's node, the version of a parent
-that the next child makes old.  When compaction has passed a stretch of revisions, all that is left of
-it is the newest version of each key, and the revision log, which has just been gone through in order to
-free memory, knows which those are.  So rows of which nothing is left are deleted as a range, and the
-others are written anew from memory.  Nothing is read, and no version that is gone is looked at.  To
-name each of them and take it out of its row would cost several times as much (decision 0012).
+that the next child makes old.  Once a range of revisions is compacted, only the newest version of each
+key is left of it.  The revision log, which was just scanned to free memory, knows which these are.  So
+rows of which nothing is left are deleted as a range, and the others are rewritten from memory.  Nothing
+is read from disk, and no removed version is looked at.  To name each of these and take it out of its
+row would cost several times as much (decision 0012).
 
-What is older, from before the store was opened or swept once, is cleaned by name (`log_rows`): it is
-kept for long, and nothing tells when it goes.
+Older versions, from before the store was opened or from a range that was swept before, are cleaned by
+name (`log_rows`): they live long, and one by one they become old at unpredictable times.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Sweep", "Unswept"]
 
 
 class Sweep:
-    """A stretch of revisions, after one and up to another, to be swept; the worker moves `after` on.
+    """A range of revisions to be swept: after `after`, which the worker advances, up to `until`.
 
-    newest: of each key the newest version that was written there, or later.
-    later: those of them that were written after the stretch, once it is begun.
+    newest: for each key the newest version that was written in the range, or later.
+    later: those of them that were written after the range; filled by `begin`.
     """
 
     __slots__ = (
@@ -53,17 +53,17 @@ class Sweep:
         self._at = 0
 
     def begin(self, until: int, rest: Callable[[], None]) -> None:
-        """Find out what is left, and end no later than here.  `rest` is called now and then."""
+        """Find the versions that stay, up to `until`, the new end.  `rest` is called now and then."""
         self.is_begun = True
         self.until = until
         self._left, self.buried, self.later = sorted_out(self.newest.values(), until, rest)
 
     def keep_too(self, versions: list[KeyValue], rest: Callable[[], None]) -> None:
-        """Keep these as well; the last word on what is left.  `rest` as in `begin`."""
+        """Keep these versions as well; after this, what stays is final.  `rest` as in `begin`."""
         self._left, self._revisions = in_order(self._left + versions, rest)
 
     def left_until(self, revision: int) -> Sequence[KeyValue]:
-        """What is left up to this revision, and was not taken before."""
+        """The versions that stay up to this revision, without those returned before."""
         start = self._at
         self._at = bisect_right(self._revisions, revision, start)
         return self._left[start : self._at]
@@ -83,7 +83,7 @@ class Sweep:
 
 
 class Unswept:
-    """What compaction has passed and no sweep yet: of each key the newest version.
+    """Revisions that are compacted but not swept: for each key its newest version.
 
     swept: the revision up to which everything is cleaned by name.
     freed_count: how many versions have been freed since the last sweep.
@@ -98,28 +98,28 @@ class Unswept:
 
     @property
     def count(self) -> int:
-        """Versions that the next sweep has to do with."""
+        """How many versions the next sweep will handle."""
         return self.freed_count + len(self._newest)
 
     def trimmed(self, freed: list[KeyValue], newest: dict[bytes, KeyValue]) -> list[KeyValue]:
-        """Versions were freed, others are the newest of what was gone through; returns those to be
-        cleaned by name."""
+        """Note versions that were freed, and the newest of those scanned; returns the freed ones that
+        are to be cleaned by name."""
         self._newest.update(newer_of(newest, self.swept))
         old = old_of(freed, self.swept)
         self.freed_count += len(freed) - len(old)
         return old
 
     def sweep(self, until: int) -> Sweep:
-        """All of it up to a revision, when what was written until then is trimmed.
+        """A sweep of all of it up to a revision, once everything up to there is trimmed.
 
-        What is the newest of its key by then may be old by the compaction revision.  Such a version is
-        kept here, and cleaned by name when it is trimmed.
+        A version that is the newest of its key up to that revision may be old at the compaction
+        revision.  Such a version survives the sweep, and is cleaned by name when it is trimmed.
         """
         newest, self._newest = self._newest, {}
         return Sweep(self.swept, until, newest)
 
     def done(self, sweep: Sweep) -> None:
-        """That was swept, as far as it is."""
+        """Note how far a sweep has come, finished or not."""
         is_whole = sweep.is_begun and sweep.after == sweep.until
         left = sweep.later if is_whole else sorted_out(sweep.newest.values(), sweep.after)[2]
         newest = {kv.key: kv for kv in left}

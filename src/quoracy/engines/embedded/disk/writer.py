@@ -1,21 +1,23 @@
 """Writers: the engine's work on the journal, in two queues that do not wait for each other.
 
-    commits         into the commit log: encoded here, written and synced by threads that need no
-                    interpreter lock; two at a time, completed in their order
-    anything else   by a worker thread, on the tables, one after the other: taking over what is in the
-                    log, cleaning, giving space back, checkpoints
+    commits         are written to the commit log: encoded here, written and synced by threads that need
+                    no interpreter lock; two at a time, completed in their order
+    anything else   is done by a worker thread, on the tables, one after the other: copying from the
+    log,
+                    cleaning, giving space back, checkpoints
 
-The engine hands over a job and gets a call, on its loop, when it is done.  `JournalWriter` has a
-journal.  `InstantWriter` has none, and does its jobs in the next turn of the loop, so that a store
-without durability behaves in every other way like one with it.
+The engine submits a job, with a callback that runs on its loop when the job is done.  `JournalWriter`
+has a journal.  `InstantWriter` has none, and does its jobs in the next turn of the loop, so that a
+store without durability behaves in every other way like one with it.
 
-A commit that is too long to be encoded while others wait goes to the worker and past the log; one that
-finds no room in the log waits until the worker has made some.  Either is under way alone.
+A commit that would take too long to encode on the loop is written to the tables by the worker, and not
+to the log.  A commit for which the log has no room waits until the worker has made some.  In both cases
+no other commit is under way.
 
-Two commits at a time, because a disk that is synced from two threads does nearly twice as many syncs,
-and while one group waits for it the loop makes the next.  Past the tables, because SQLite's own work, a
-slice of cleaning that is under way and checkpoints would hold commits up, and a worker that deals with
-commits competes with the loop for the interpreter lock (decision 0012).
+There are two commits at a time because a disk that is synced from two threads does nearly twice as many
+syncs, and while one group waits for the disk the loop prepares the next.  Commits do not go through the
+tables because SQLite's own work, a slice of cleaning and checkpoints would delay them, and because a
+worker that handled commits would compete with the loop for the interpreter lock (decision 0012).
 """
 
 from __future__ import annotations
@@ -52,23 +54,23 @@ __all__ = [
 Done = Callable[[BaseException | None, object], None]
 Work = Callable[[], object]
 
-# Handed over to the worker when this many bytes or commits are in the log: seldom enough that rows are
-# long, and that the worker does not ask for the interpreter lock all the time.
+# New frames are handed over to the worker once there are this many bytes or commits: seldom enough that
+# rows are long, and that the worker does not need the interpreter lock all the time.
 _FOLD_BYTES = 512 * 1024
 _FOLD_COMMITS = 4096
-# Segments of the log that are made free ahead of the one that is being written.
+# How many segments of the log are kept free ahead of the one that is being written.
 _FREE_SEGMENTS_MIN = 2
 
 
 class Clean:
-    """A slice of cleaning: remove these versions, oldest first, and go on with what was begun."""
+    """A slice of cleaning: remove these versions, oldest first, and continue earlier cleaning."""
 
     __slots__ = ("is_last", "names", "start")
 
     def __init__(self, names: list[VersionName], start: int, *, is_last: bool) -> None:
         self.names = names
         self.start = start  # the first that is left to do
-        self.is_last = is_last  # there are no others to follow
+        self.is_last = is_last  # no other names will follow
 
 
 class GiveBack:
@@ -77,13 +79,13 @@ class GiveBack:
     __slots__ = ()
 
 
-Job = Clean | Sweep | GiveBack  # commits come by another way
+Job = Clean | Sweep | GiveBack  # commits are not jobs: see `Writer.commit`
 
 
 class Writer(Protocol):
-    """Commits are made while there is room, and end in order; other jobs wait for each other, in order.
+    """Makes commits durable, while there is room, in order; and does other jobs, one after the other.
 
-    sends_replies: whether replies are of any use here.
+    sends_replies: whether replies that are given to it are ever sent.
     """
 
     @property
@@ -96,30 +98,30 @@ class Writer(Protocol):
 
     @property
     def is_at_work(self) -> bool:
-        """Whether its worker has something to do, as far as is known here."""
+        """Whether its worker has something to do, as far as the loop knows."""
 
     @property
     def sends_replies(self) -> bool: ...
 
     def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
-        """Make it durable; the replies may leave in the moment in which it is."""
+        """Make a batch durable; the replies may be sent as soon as it is."""
 
     def expect(self) -> None:
-        """A commit will very likely be made in a moment."""
+        """A hint that a commit will very likely be made in a moment."""
 
     def attach(self, reply: Reply) -> None:
-        """Have it sent when the last commit is durable; or not at all."""
+        """Send a reply when the last commit is durable; or not at all."""
 
     def catch_up(self) -> None:
-        """End commits whose replies may have been seen."""
+        """Complete the commits whose replies a client may have seen."""
 
     def submit(self, job: Job | Work, done: Done) -> None: ...
 
     def size(self, done: Done) -> None:
-        """The bytes on disk; None where there is none."""
+        """The bytes on disk; None without a disk."""
 
     def close(self, done: Done) -> None:
-        """Put what is left into the tables, and close the journal."""
+        """Write the rest to the tables, and close the journal."""
 
     def stop(self) -> None:
         """End the threads; no job may be left."""
@@ -189,7 +191,7 @@ class _Commit:
 
 
 class _Slot:
-    """What writes and syncs one frame at a time."""
+    """A thread that writes and syncs one frame at a time, and the commit it works on."""
 
     __slots__ = ("commit", "sync")
 
@@ -216,15 +218,15 @@ class JournalWriter:
         self._loop = loop
         self._failed = failed
         self._commits: deque[_Commit] = deque()  # under way, in their order
-        self._next: _Commit | None = None  # that has to be alone, and waits for those before it
-        self._alone: _Commit | None = None  # for which the worker does something
-        self._lost: OSError | None = None  # what the log could not be written for
-        self._unfolded_rows = FrameRows()  # what is in the log and was not handed over yet
-        self._unfolded = Batch()  # the same, but for changes
+        self._next: _Commit | None = None  # has to be alone, and waits for those before it
+        self._alone: _Commit | None = None  # is alone, and waits for the worker
+        self._lost: OSError | None = None  # the error with which writing the log failed
+        self._unfolded_rows = FrameRows()  # changes in the log that were not handed over yet
+        self._unfolded = Batch()  # the same for everything but changes
         self._unfolded_bytes = self._unfolded_commits = 0
         self._unfolded_until = self._log.sequence  # the number of the last commit that was synced
-        self._handed_revision = 0  # the newest whose changes were handed over
-        self._may_lengthen = True  # the log: there was room on the disk, the last time
+        self._handed_revision = 0  # the newest that was handed over
+        self._may_lengthen = True  # the log; False once the disk had no room
         self._idle: list[_Slot] = []
         syncs = FileSyncs(loop)
         self.sends_replies = syncs.sends_replies
@@ -233,7 +235,7 @@ class JournalWriter:
             slot.sync = syncs.make(file, partial(self._synced, slot))
             self._idle.append(slot)
         self._slots = tuple(self._idle)
-        self.is_at_work = False  # the worker, or it will be
+        self.is_at_work = False  # whether the worker is, or will be
         self._works: queue.SimpleQueue[tuple[Work, Done] | None] = queue.SimpleQueue()
         self._worker = threading.Thread(target=self._run, name="quoracy-journal", daemon=True)
         self._worker.start()
@@ -296,7 +298,7 @@ class JournalWriter:
         self._go_on()
 
     def _write(self, commit: _Commit) -> bool:
-        """False if there is no room for it in the log: all that is there is still needed."""
+        """Write a commit to the log; False if it has no room, because all of it is still needed."""
         log = self._log
         segment = log.segment
         offset = log.place(len(commit.frame))
@@ -325,13 +327,13 @@ class JournalWriter:
             slot.sync.catch_up()
 
     def _go_on(self) -> None:
-        """Have the worker do what the next commit needs, if nothing is under way before it."""
+        """Start the worker on the commit that has to be alone, once none is under way before it."""
         commit = self._next
         if commit is None or self._commits[0] is not commit:
             return
         self._next, self._alone = None, commit
         if commit.frame:
-            self._settle(1)  # then there is room, and it is written
+            self._settle(1)  # then there is room, and `_folded` writes it
             return
         changes = commit.batch.changes
         if commit.batch.only_changes:
@@ -358,8 +360,8 @@ class JournalWriter:
         while commits and (commits[0].is_synced or commits[0].error is not None):
             commit = commits.popleft()
             if self._lost is not None:
-                # Whatever came of its own sync: behind a frame that is lost none counts; and of one
-                # before it, it is enough to say that it is not known.
+                # Even if its own sync succeeded: no frame behind a lost one counts, and a commit before
+                # the lost frame may be reported as failed, since that means an unknown outcome.
                 commit.error = self._journal.fail(self._lost)
             if commit.error is None:
                 self._note_unfolded(commit)
@@ -389,12 +391,12 @@ class JournalWriter:
             self._unfolded.absorb_rest(batch)
 
     def _fold(self) -> None:
-        """Hand over what is in the log; it is held, for the time being."""
+        """Hand the new frames over to the worker, as rows, which the journal holds for now."""
         batch, rows = self._take_unfolded()
         self._hand_over(partial(self._journal.hold, batch, rows, self._unfolded_until), self._held)
 
     def _fold_and_sync(self, told: Done) -> None:
-        """Have all of it put into the tables, and what was held before."""
+        """Have the worker write the new frames, and everything held before, to the tables."""
         batch, rows = self._take_unfolded()
         commit = partial(self._journal.commit, batch, rows=rows, sequence=self._unfolded_until)
         self._hand_over(commit, told)
@@ -408,7 +410,7 @@ class JournalWriter:
         return batch, rows
 
     def _make_room(self) -> None:
-        """A segment was begun, and few are free: have others free before that is full."""
+        """Have the worker free more segments, or add some, before the one just begun is full."""
         log = self._log
         wanted = _FREE_SEGMENTS_MIN - log.free_count
         count = min(log.segments_count + wanted, log_length.SEGMENTS_MAX)
@@ -428,14 +430,14 @@ class JournalWriter:
             self._make_room()
 
     def _settle(self, segments_count: int) -> None:
-        """Have what is in the oldest segments put into the tables, so that they are free."""
+        """Have the worker write the frames in the oldest segments to the tables, to free these."""
         if self._unfolded_commits:
             self._fold()
         until = self._log.last_of_oldest(segments_count)
         self._hand_over(partial(self._journal.settle, until), self._folded)
 
     def _fold_until(self, revision: int) -> None:
-        """What is to be cleaned must have been handed over."""
+        """Hand over new frames up to a revision at least, as everything to be cleaned must be."""
         if self._unfolded_commits and revision > self._handed_revision:
             self._fold()
 
@@ -449,7 +451,7 @@ class JournalWriter:
         done(error, result)
 
     def _long_ended(self, error: BaseException | None, _: object) -> None:
-        """A commit that did not go through the log is in the tables."""
+        """A commit that did not go through the log is in the tables, or has failed."""
         self._log.folded(self._journal.safe_sequence)
         self._ended_alone(error)
 
@@ -474,8 +476,8 @@ class JournalWriter:
         self._works.put((work, told))
 
     def _run(self) -> None:
-        # It copies pages for milliseconds, and clients, the loop and those that sync were put behind it
-        # on its processor while another slept.
+        # The worker copies pages for milliseconds.  Clients, the loop and threads that sync were seen
+        # to wait behind it on its processor while another was idle.
         let_others_go_first()
         tell = self._loop.call_soon_threadsafe
         journal = self._journal
@@ -492,7 +494,7 @@ class JournalWriter:
                     journal.checkpoint()
                 elif journal.sync_due:
                     journal.sync()
-            except Exception as error:  # noqa: BLE001  told on the loop
+            except Exception as error:  # noqa: BLE001  `_failed` gets it, on the loop
                 tell(self._failed, error)
             self.is_at_work = not self._works.empty()
         self.is_at_work = False
