@@ -42,6 +42,10 @@ def blocks(document: Path) -> list[Block]:
 
 
 ALL_BLOCKS = [block for document in DOCUMENTS for block in blocks(document)]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+SOURCE = ROOT / "src" / "quoracy"
+ROW = re.compile(r"^\| (`[^|]+`) \|", re.MULTILINE)
+STEP = re.compile(r"^\d+\. `([a-z0-9_/]+\.py)`: (.*)$", re.MULTILINE)
 PYTHON = [block for block in ALL_BLOCKS if block.language == "python"]
 TRANSCRIPTS = [block for block in ALL_BLOCKS if block.language == "console" and HELP.match(block.body)]
 
@@ -89,3 +93,45 @@ def test_tests_that_documents_name_exist() -> None:
         for name in re.findall(r"`(test_\w+)`", document.read_text(encoding="utf-8"))
     }
     assert {(where, name) for where, name in named if f"def {name}(" not in sources} == set()
+
+
+def modules_in_the_table() -> set[Path]:
+    """What the first column names; a name without a folder is beside the one before it in its row."""
+    found = set()
+    for row in ROW.findall(ARCHITECTURE.partition("\n## In memory\n")[0]):
+        folder = SOURCE
+        for name in re.findall(r"`([^`]+)`", row):
+            path = (SOURCE if "/" in name.rstrip("/") else folder) / name
+            found.add(path)
+            folder = path.parent
+    return found
+
+
+def test_modules_in_the_table_of_the_architecture_exist() -> None:
+    table = modules_in_the_table()
+    assert len(table) > 100
+    assert sorted(str(path) for path in table if not path.exists()) == []
+
+
+def test_the_table_of_the_architecture_covers_every_package() -> None:
+    table = modules_in_the_table()
+    packages = [path.parent for path in SOURCE.rglob("__init__.py") if path.parent != SOURCE]
+    uncovered = [
+        str(package)
+        for package in packages
+        if not table & {package, *package.parents}
+        and not any(package in path.parents for path in table)
+    ]
+    assert uncovered == []
+
+
+def test_the_walks_of_the_architecture_name_functions_of_their_files() -> None:
+    steps = STEP.findall(ARCHITECTURE)
+    assert len(steps) > 50
+    missing = []
+    for file, text in steps:
+        source = (SOURCE / file).read_text(encoding="utf-8")
+        name = re.search(r"`(\w+)`", text)
+        if name and not re.search(rf"(def|class) {name[1]}\b", source):
+            missing.append((file, name[1]))
+    assert missing == []

@@ -1,4 +1,4 @@
-"""What `interface.py` promises of every detector, for every detector."""
+"""What `detector.py` promises of every detector, for every detector."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ class Timekeeper:
         return self._timeline.encode(moment=now + self._shift_s, wall=self._clock.wall())
 
     def revision_at(self, age_s: float, *, newest: Revision, compact_revision: int) -> Revision:
-        """See `store.api.KnowsTimes`."""
+        """See `Store.revision_at`."""
         if not age_s >= 0:
             raise InvalidRequest(f"age_s is {age_s}. Give how many seconds ago, 0 or more.")
         if age_s == 0:

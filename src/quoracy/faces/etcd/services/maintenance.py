@@ -1,7 +1,7 @@
 """etcd's Maintenance service, and compaction.
 
 A node keeps no data of its own: what is to be done to data is refused there, with the addresses of the
-members to have it done by (`standing.py`).
+members to have it done by (`Standing`).
 """
 
 from __future__ import annotations
