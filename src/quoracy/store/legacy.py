@@ -144,6 +144,7 @@ class LegacyStore:
     """`submit` and `read` by a task around the coroutines, until an engine has its own."""
 
     cluster: Cluster | None = None
+    head_revision: int | None = None
 
     def submit(self: Any, op: Put | Delete | Txn, completion: Completion, /) -> None:
         if isinstance(op, Put):

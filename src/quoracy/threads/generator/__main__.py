@@ -46,7 +46,8 @@ COMMAND = "python -m quoracy.threads.generator"
 # What the client has for recipes, and the store for faces.
 HIDDEN = frozenset((
     "loss_type", "release_txn", "key_not_found", "leave", "MirrorBlock", "QueueConsumer",
-    "Store.cluster", "Store.submit", "Store.read", "Store.catch_up", "Watch.poll", "Watch.on_ready",
+    "Store.cluster", "Store.head_revision", "Store.submit", "Store.read", "Store.catch_up",
+    "Watch.poll", "Watch.on_ready",
 ))  # fmt: skip
 
 

@@ -123,8 +123,8 @@ class ElectionService:
     async def campaign(self, request: CampaignRequest) -> CampaignResponse:
         """Waits until elected.
 
-        Differs from etcd: a candidate whose key was lost while it waited learns that, where etcd lets it
-        believe that it leads.
+        Differs from etcd: a candidate whose key was lost while it waited learns that, where etcd lets
+        it believe that it leads.
         """
         store = self._store
         try:

@@ -49,7 +49,7 @@ _FRAGMENT_OVERHEAD_BYTES = 512 * 1024
 # More than everything of a key-value on the wire that is neither key nor value.
 _KEY_VALUE_OVERHEAD_BYTES = 80
 
-# After so many requests of one client in a row, others have their turn: with requests that are here
+# After this many requests of one client in a row, others have their turn: with requests that are here
 # already, and a client that reads, nothing else would make them wait.
 _IN_A_ROW_MAX = 32
 

@@ -100,7 +100,7 @@ class Call:
         raise NotImplementedError
 
     def received_end(self) -> None:
-        """The client sends no more."""
+        """The client has sent everything."""
         raise NotImplementedError
 
     def cancel(self, status: Status | None) -> None:

@@ -6,9 +6,10 @@
                         /readyz/serializable_read runs one
     /version, /metrics
 
-A client that reaches this can read and write everything, so web pages must not: a page that resolves its name
-to a loopback address is stopped by its Host header (`HostGuard`), a page of any other origin by its
-Origin header (`OriginGuard`).  Differs from etcd, which allows both unless configured otherwise.
+A client that reaches this can read and write everything, so web pages must not: a page that
+resolves its name to a loopback address is stopped by its Host header (`HostGuard`), a page of any
+other origin by its Origin header (`OriginGuard`).  Differs from etcd, which allows both unless
+configured otherwise.
 
 Invariants
     * A check ends: a store that does not answer within `CHECK_S_MAX` is not well.
@@ -82,8 +83,8 @@ def make_http_app(
 def _metrics_of(methods: Mapping[str, Method], counts: CallCounts) -> Callable[[], Awaitable[Metrics]]:
     """The metrics, made when they are first asked for.
 
-    The library is large and slow to load: not every server is scraped, and those that are need not stand
-    still for it.
+    The library is large and slow to load: not every server is scraped, and those that are need not
+    stand still for it.
     """
     made: list[Metrics] = []
 

@@ -55,8 +55,8 @@ _Opener = Callable[["Session", int], Call]
 
 _WRITE_BUFFER_MAX = 1 << 20
 
-# A peer whose window is shut for this long, with this much waiting, is not slow but gone.  Less than that
-# is left alone: a program may well stop reading its watches for a while.
+# A peer whose window is shut for this long, with this much waiting, is not slow but gone.  Less than
+# that is left alone: a program may well stop reading its watches for a while.
 STALLED_S = 120.0
 _STALLED_BYTES_MIN = 1 << 20
 LINGER_S = 1.0

@@ -152,7 +152,7 @@ class ReadOnlySessions:
         return True
 
     def gone(self, id: int) -> None:
-        """The tree shows the session no more."""
+        """The tree no longer shows the session."""
         session = self._sessions.get(id)
         if session is not None and session.connection is not None:
             session.connection.session_ended()

@@ -119,7 +119,7 @@ class WatchTable:
         self._recursive.drop(watcher)
 
     def fire(self, changes: Sequence[Change], zxid: int) -> None:
-        """Tell of one transaction: all its changes, in order."""
+        """Report the changes of one transaction, in order."""
         data, child = self._data, self._child
         recursive = self._recursive.watchers
         if not self.is_any:

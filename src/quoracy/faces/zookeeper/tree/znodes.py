@@ -462,7 +462,7 @@ def _remove_child(parent: Node, path: bytes) -> None:
 
 
 def _told(note: KeyValue) -> list[Change]:
-    """The changes that a note tells of: of each znode, only its ACL is as it was at that moment."""
+    """The changes in a note: of each znode, only its ACL is as it was at that moment."""
     told: list[Change] = []
     for type, path, acl in layout.decode_note(note.value):
         node = Node(path)
