@@ -240,7 +240,7 @@ class Tree:
                     pass
 
     def loaded(self, kids: Iterable[KeyValue], zxid: int) -> None:
-        """The znodes are there; now what is known of their children."""
+        """The znodes are there; now what is known about their children."""
         for node in self.nodes.values():
             if node.path != ROOT:
                 parent = self.nodes.get(parent_of(node.path))
