@@ -17,7 +17,6 @@ from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.embedded.retention import Retention
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import NoSpace
-from quoracy.store.completion import Reply
 from quoracy.store.model import Alarm, Delete, KeyRange, Put, Txn
 from quoracy.store.rules import Limits
 from tests.faults.judge import EVERYTHING, KEEP_ALL
@@ -109,9 +108,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             given.append({Sweep: "sweep", GiveBack: "give_back"}.get(type(job), "other"))
             self._writer.submit(job, done)
 
-        def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+        def commit(self, batch: Batch, done: Done) -> None:
             given.append("commit")
-            self._writer.commit(batch, done, replies)
+            self._writer.commit(batch, done)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self._writer, name)

@@ -10,7 +10,6 @@ from quoracy.engines.embedded.committing.group import Batch
 from quoracy.engines.embedded.disk.writer import Done, Writer
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.errors import StorageFailed
-from quoracy.store.completion import Reply
 
 __all__ = ["break_disk"]
 
@@ -24,8 +23,8 @@ class _BrokenWriter:
     def __init__(self, writer: Writer, path: str) -> None:
         self._writer, self._path = writer, path
 
-    def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
-        del batch, replies
+    def commit(self, batch: Batch, done: Done, /) -> None:
+        del batch
         error = StorageFailed(self._path, sqlite3.OperationalError("disk I/O error"))
         asyncio.get_running_loop().call_soon(done, error, None)
 

@@ -14,27 +14,28 @@ from typing import Unpack
 
 import msgspec
 
-from quoracy.store.api import PutOptions, RangeOptions, Store, Watch, WatchOptions
-from quoracy.store.legacy import LegacyStore
+from quoracy.store.api import Store, Watch, WatchOptions
+from quoracy.store.completion import Completion
+from quoracy.store.coroutines import CoroutineStore
 from quoracy.store.model import (
-    DeleteResult,
+    Delete,
     Keys,
     LeaseGrant,
     LeaseId,
     LeaseStatus,
-    PutResult,
-    RangeResult,
+    Put,
+    Range,
     Revision,
     StateHash,
     StoreStatus,
     Txn,
-    TxnResult,
+    WaitFirst,
 )
 
 __all__ = ["SpreadStore"]
 
 
-class SpreadStore(LegacyStore):
+class SpreadStore(CoroutineStore):
     """A `Store` whose requests go round the nodes."""
 
     def __init__(self, nodes: Sequence[Store]) -> None:
@@ -49,18 +50,16 @@ class SpreadStore(LegacyStore):
         self._wrote = next(self._round)
         return self._wrote
 
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        node = self._wrote if options.get("serializable") else self._next()
-        return await node.range(keys, **options)
+    def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
+        self._writer().submit(op, completion)
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        return await self._writer().put(key, value, **options)
+    def read(self, op: Range | WaitFirst, completion: Completion, /) -> None:
+        node = self._wrote if isinstance(op, Range) and op.serializable else self._next()
+        node.read(op, completion)
 
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        return await self._writer().delete(keys, prev_kv=prev_kv)
-
-    async def txn(self, txn: Txn) -> TxnResult:
-        return await self._writer().txn(txn)
+    def catch_up(self) -> None:
+        for node in self._nodes:
+            node.catch_up()
 
     async def compact(self, at: int) -> None:
         await self._writer().compact(at)

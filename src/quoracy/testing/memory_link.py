@@ -18,26 +18,29 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from quoracy.clock import Timer
 from quoracy.errors import Indeterminate, QuoracyError, Unavailable
-from quoracy.store.api import PutOptions, RangeOptions, Store, Watch, WatchOptions
-from quoracy.store.legacy import LegacyStore, LegacyWatch
+from quoracy.store.api import Store, Watch, WatchOptions
+from quoracy.store.completion import Completion, FutureCompletion
+from quoracy.store.contention import wait_by_watching
+from quoracy.store.coroutines import CoroutineStore, PolledWatch, complete_by_task, ended
 from quoracy.store.model import (
-    DeleteResult,
+    Delete,
     KeyRange,
     Keys,
     LeaseGrant,
     LeaseId,
     LeaseStatus,
-    PutResult,
-    RangeResult,
+    Op,
+    Put,
+    Range,
     Revision,
     StateHash,
     StoreStatus,
     Txn,
-    TxnResult,
+    WaitFirst,
     WatchBatch,
 )
 from quoracy.store.rules import writes
@@ -75,7 +78,7 @@ class MemoryLink:
         self._is_cut = False
         self._answers_to_lose = 0
         self._requests: set[_Request] = set()
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: set[Callable[[], None]] = set()
 
     # -- faults ------------------------------------------------------------------------------
 
@@ -140,24 +143,22 @@ class MemoryLink:
             self._requests.discard(request)
             request.end()
 
-    async def opened(self) -> None:
-        """Wait until something can pass."""
-        while not self.is_open:
-            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.add(waiting)
-            try:
-                await waiting
-            finally:
-                self._waiting.discard(waiting)
+    def when_open(self, call: Callable[[], None]) -> None:
+        """Call once, when something can pass again."""
+        self._waiting.add(call)
+
+    def forget(self, call: Callable[[], None]) -> None:
+        """It need not be called any more."""
+        self._waiting.discard(call)
 
     def _let_pass(self) -> None:
         if not self.is_open:
             return
         for request in list(self._requests):
             request.let_pass()
-        for waiting in self._waiting:
-            if not waiting.done():
-                waiting.set_result(None)
+        waiting, self._waiting = self._waiting, set()
+        for call in waiting:
+            call()
 
 
 class _Request:
@@ -205,32 +206,44 @@ class _Request:
             self._bell.cancel()
 
 
-class LinkedStore(LegacyStore):
+class LinkedStore(CoroutineStore):
     """A `Store`, seen through a link."""
 
     def __init__(self, store: Store, link: MemoryLink) -> None:
         self.link = link
         self._store = store
 
-    async def range(self, keys: Keys, **options: Unpack[RangeOptions]) -> RangeResult:
-        return await self._read(f"range of {keys!r}", lambda: self._store.range(keys, **options))
+    def submit(self, op: Put | Delete | Txn, completion: Completion, /) -> None:
+        if isinstance(op, Put):
+            what, kind = f"put of {op.key!r}", _Kind.KEY_WRITE
+        elif isinstance(op, Delete):
+            what, kind = f"deletion of {op.keys!r}", _Kind.KEY_WRITE
+        else:
+            what, kind = "transaction", _Kind.KEY_WRITE if writes((op,)) else _Kind.READ
+        self._begin(what, kind, op, completion)
 
-    async def put(self, key: bytes, value: bytes = b"", **options: Unpack[PutOptions]) -> PutResult:
-        return await self.link.carry(
-            f"put of {key!r}", _Kind.KEY_WRITE, lambda: self._store.put(key, value, **options)
-        )
+    def read(self, op: Range | WaitFirst, completion: Completion, /) -> None:
+        if isinstance(op, Range):
+            self._begin(f"range of {op.keys!r}", _Kind.READ, op, completion)
+        else:
+            complete_by_task(wait_by_watching(self, op.name, op.key, op.token), completion)
 
-    async def delete(self, keys: Keys, *, prev_kv: bool = False) -> DeleteResult:
-        return await self.link.carry(
-            f"deletion of {keys!r}",
-            _Kind.KEY_WRITE,
-            lambda: self._store.delete(keys, prev_kv=prev_kv),
-        )
+    def _begin(self, what: str, kind: _Kind, op: Op, completion: Completion) -> None:
+        asked = self._ask(op) if self.link.is_open else None
 
-    async def txn(self, txn: Txn) -> TxnResult:
-        is_write = writes(txn.then) or writes(txn.otherwise)
-        kind = _Kind.KEY_WRITE if is_write else _Kind.READ
-        return await self.link.carry("transaction", kind, lambda: self._store.txn(txn))
+        def ask() -> Awaitable[Any]:
+            return ended(asked or self._ask(op))
+
+        complete_by_task(self.link.carry(what, kind, ask), completion)
+
+    def _ask(self, op: Op) -> FutureCompletion:
+        """What the store itself says."""
+        answer = FutureCompletion(asyncio.get_running_loop())
+        if isinstance(op, Range):
+            self._store.read(op, answer)
+        else:
+            self._store.submit(op, answer)
+        return answer
 
     async def compact(self, at: int) -> None:
         await self._write(f"compaction to {at}", lambda: self._store.compact(at))
@@ -247,37 +260,36 @@ class LinkedStore(LegacyStore):
         return await self._write(f"revocation of lease {lease:x}", lambda: self._store.revoke(lease))
 
     async def time_to_live(self, lease: int, *, keys: bool = False) -> LeaseStatus:
-        return await self._read(
+        return await self._ask_for(
             f"time to live of lease {lease:x}", lambda: self._store.time_to_live(lease, keys=keys)
         )
 
     async def leases(self) -> tuple[LeaseId, ...]:
-        return await self._read("list of leases", self._store.leases)
+        return await self._ask_for("list of leases", self._store.leases)
 
     def watch(self, keys: Keys, **options: Unpack[WatchOptions]) -> Watch:
         return _LinkedWatch(self._store.watch(keys, **options), self.link)
 
     async def hash(self, *, at: int | None = None) -> StateHash:
-        return await self._read("hash", lambda: self._store.hash(at=at))
+        return await self._ask_for("hash", lambda: self._store.hash(at=at))
 
     async def status(self) -> StoreStatus:
-        return await self._read("status", self._store.status)
+        return await self._ask_for("status", self._store.status)
 
-    async def _read(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _ask_for(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         return await self.link.carry(what, _Kind.READ, ask)
 
     async def _write(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         return await self.link.carry(what, _Kind.WRITE, ask)
 
 
-class _LinkedWatch(LegacyWatch):
+class _LinkedWatch(PolledWatch):
     """A watch whose batches wait while the link is down."""
 
     def __init__(self, stream: Watch, link: MemoryLink) -> None:
+        super().__init__()
         self._stream, self._link = stream, link
-        # Taken from the store, and not delivered yet: kept if the wait to deliver it is cancelled.
-        self._batch: WatchBatch | None = None
-        self._revision = stream.revision
+        stream.on_ready(self._wake)
 
     @property
     def keys(self) -> KeyRange:
@@ -285,7 +297,7 @@ class _LinkedWatch(LegacyWatch):
 
     @property
     def revision(self) -> Revision:
-        return self._revision
+        return self._stream.revision
 
     def request_progress(self) -> None:
         self._stream.request_progress()
@@ -293,7 +305,6 @@ class _LinkedWatch(LegacyWatch):
     async def __aenter__(self) -> Self:
         await self._link.carry(f"watch of {self.keys!r}", _Kind.READ, _nothing)
         await self._stream.__aenter__()
-        self._revision = self._stream.revision
         return self
 
     async def __aexit__(
@@ -302,18 +313,14 @@ class _LinkedWatch(LegacyWatch):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._link.forget(self._wake)
         await self._stream.__aexit__(kind, error, trace)
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> WatchBatch:
-        if self._batch is None:
-            self._batch = await anext(self._stream)
-        await self._link.opened()
-        batch, self._batch = self._batch, None
-        self._revision = batch.revision
-        return batch
+    def poll(self) -> WatchBatch | None:
+        if self._link.is_open:
+            return self._stream.poll()
+        self._link.when_open(self._wake)
+        return None
 
 
 async def _nothing() -> None:

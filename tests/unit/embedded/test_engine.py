@@ -14,6 +14,7 @@ from quoracy.engines.embedded.disk.journal import Journal
 from quoracy.engines.embedded.engine import EmbeddedStore
 from quoracy.engines.opening import open_embedded
 from quoracy.errors import DataUnreadable, Indeterminate, Overloaded, StorageFailed
+from quoracy.store.completion import Completion
 from quoracy.store.model import Alarm, KeyRange, LeaseId, Put, Txn
 from quoracy.store.rules import Limits
 from tests.support.failing_disk import break_disk
@@ -102,14 +103,21 @@ async def test_writers_that_start_one_by_one_end_up_in_two_groups_that_take_turn
 
 async def put_for_a_client(store: EmbeddedStore, key: bytes, value: bytes = b"") -> object:
     """As a face does it that has clients elsewhere."""
-    answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    answer = _Answer()
+    store.submit(Put(key, value), answer)
+    return await answer.future
 
-    def on_done(result: object, error: BaseException | None) -> None:
+
+class _Answer(Completion):
+    """A face's own completion; the engine does not take it for a coroutine's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+
+    def done(self, result: object, error: BaseException | None) -> None:
         assert error is None
-        answer.set_result(result)
-
-    assert store.begin(Put(key, value), on_done)
-    return await answer
+        self.future.set_result(result)
 
 
 async def write_twice(store: EmbeddedStore, number: int) -> None:

@@ -88,7 +88,9 @@ class _Commits:
         batch = Batch()
         batch.changes.append((KeyValue(b"k", b"v" * size, number, number, 1),))
         batch.put_bytes = size
-        self.jobs.commit(batch, self._teller(number), list(replies))
+        self.jobs.commit(batch, self._teller(number))
+        for reply in replies:
+            self.jobs.attach(reply)
 
     def _teller(self, number: int) -> Callable[[BaseException | None, object], None]:
         def done(error: BaseException | None, _: object) -> None:
@@ -185,10 +187,8 @@ async def test_behind_a_slow_one_only_as_many_are_taken_as_there_are_threads(
 
 async def test_replies_go_with_the_sync_of_their_own_commit(commits: _Commits) -> None:
     replies = [Reply(-1, b"%d" % number) for number in range(5)]
-    commits.submit(2, replies=replies[:2])
-    commits.jobs.attach(replies[2])
-    commits.submit(3, replies=replies[3:4])
-    commits.jobs.attach(replies[4])
+    commits.submit(2, replies=replies[:3])
+    commits.submit(3, replies=replies[3:])
     first, second = commits.disk.begun
     assert first.replies == replies[:3]
     assert second.replies == replies[3:]
@@ -196,25 +196,30 @@ async def test_replies_go_with_the_sync_of_their_own_commit(commits: _Commits) -
     second.end()
 
 
-async def test_what_waits_for_room_in_the_log_has_its_replies_with_it(commits: _Commits) -> None:
-    answered: list[bytes] = []
+async def test_what_waits_for_room_in_the_log_leaves_its_replies_to_the_loop(
+    commits: _Commits,
+) -> None:
+    answered: list[int] = []
+    waited: list[int] = []
     for number in range(2, 12):
-        commits.submit(number, size=400, replies=[Reply(-1, b"%d" % number)])  # two in a half
+        reply = Reply(-1, b"%d" % number)
+        commits.submit(number, size=400, replies=[reply])  # two in a half
+        (waited if not commits.disk.begun else answered).append(number)
         async with asyncio.timeout(_SOON_S):
             while not commits.disk.begun:  # noqa: ASYNC110 (the worker does not tell us)
                 await asyncio.sleep(0.001)
         (sync,) = commits.disk.begun
-        answered += [reply.data for reply in sync.replies]
+        assert sync.replies == ([reply] if number in answered else [])
         sync.end()
         await commits.wait_told(*range(2, number + 1))
-    assert answered == [b"%d" % number for number in range(2, 12)]
+    assert answered
+    assert waited
 
 
 async def test_a_commit_that_is_not_tried_takes_no_reply_with_it(commits: _Commits) -> None:
     commits.submit(2)
     commits.disk.begun[0].end(_LOST)
     commits.submit(3, replies=[Reply(-1, b"lost")])
-    commits.jobs.attach(Reply(-1, b"lost as well"))
     assert commits.disk.begun == []
     await commits.wait_told(-2, -3)
 

@@ -25,18 +25,15 @@ from quoracy.engines.embedded.maintenance import Maintenance
 from quoracy.engines.embedded.memory.state import State
 from quoracy.engines.embedded.memory.timeline import SavedTimeline, Timekeeper
 from quoracy.engines.embedded.retention import Retention
-from quoracy.engines.embedded.watching.followers import EmbeddedFollowing
 from quoracy.engines.embedded.watching.watch import EmbeddedWatch
 from quoracy.errors import Indeterminate, Rejected, StorageFailed, StoreClosed, Unavailable
 from quoracy.store.api import WatchOptions
 from quoracy.store.completion import Completion
 from quoracy.store.coroutines import CoroutineStore, ended
 from quoracy.store.digest import Digest
-from quoracy.store.legacy import Follower
 from quoracy.store.model import (
     Alarm,
     Delete,
-    KeyRange,
     Keys,
     KeyValue,
     LeaseGrant,
@@ -123,8 +120,6 @@ class EmbeddedStore(CoroutineStore):
         self.submit = commits.submit
         self.read = commits.read
         self.catch_up = commits.catch_up  # type: ignore[method-assign]
-        self.begin = self.begin_replying = commits.begin  # legacy
-        self.expect = commits.expect  # legacy
         self.end_lease = commits.end_lease
         self.fail = commits.fail
         self.review_space = commits.review_space
@@ -227,16 +222,6 @@ class EmbeddedStore(CoroutineStore):
         return size
 
     # -- writing -------------------------------------------------------------------------
-
-    async def make_room(self) -> None:  # legacy
-        await self._make_room()
-        self._commits.check_room()
-
-    def follow(  # legacy
-        self, keys: KeyRange, *, after: int, follower: Follower
-    ) -> EmbeddedFollowing:
-        self._commits.check_open()
-        return self._commits.followings.add(keys, after, self._commits.durable, follower)
 
     async def compact(self, at: int) -> None:
         # One at a time, and the state learns of it when it is durable: until then everything it
@@ -388,7 +373,6 @@ class EmbeddedStore(CoroutineStore):
                 self._commits.take_waiting()
             for stream in list(self._streams):
                 stream.store_closed()
-            self._commits.followings.dismiss(StoreClosed())
             self._commits.queue_waits.dismiss(StoreClosed())
             try:
                 await called_back(self._commits.writer.close)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from quoracy.store.completion import Completion, FutureCompletion, Reply
+from quoracy.store.completion import Completion, FutureCompletion
 from quoracy.store.model import KeyValue, Revision
 
 __all__ = ["Batch", "Group", "Versions", "complete"]
@@ -71,7 +71,7 @@ class Batch:
 class Group(Batch):
     """A batch and its completions, each with the result that it gets, or with why it was rejected."""
 
-    __slots__ = ("clients_count", "completions", "leases_count", "replies", "revision")
+    __slots__ = ("clients_count", "completions", "leases_count", "revision")
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,6 @@ class Group(Batch):
         self.revision: Revision = Revision(0)
         self.completions: list[tuple[Completion, Any]] = []
         self.clients_count = 0  # completions of a face, whose clients mostly write again at once
-        self.replies: list[Reply] = []  # legacy
 
     def add(self, completion: Completion, result: Any) -> None:
         self.completions.append((completion, result))

@@ -30,14 +30,12 @@ import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from quoracy.engines.embedded.committing.commit_delay import CommitDelay
 from quoracy.engines.embedded.committing.group import Group, complete
-from quoracy.engines.embedded.committing.legacy import LegacyCompletion, LegacyTaker
 from quoracy.engines.embedded.disk.writer import InstantWriter, Writer
 from quoracy.engines.embedded.memory.state import State
-from quoracy.engines.embedded.watching.followers import EmbeddedFollowing, Followings
 from quoracy.engines.embedded.watching.hub import WatchHub
 from quoracy.engines.embedded.watching.queue_waits import QueueWaits
 from quoracy.errors import (
@@ -51,8 +49,6 @@ from quoracy.errors import (
     Unavailable,
 )
 from quoracy.store.completion import Completion, FutureCompletion, Reply
-from quoracy.store.following import KeyWrite, OnFailed, Written
-from quoracy.store.legacy import Ahead, OnDone
 from quoracy.store.model import (
     Alarm,
     Delete,
@@ -66,11 +62,9 @@ from quoracy.store.model import (
 from quoracy.store.rules import (
     Limits,
     check_delete,
-    check_keys,
     check_put,
     check_range,
     check_txn,
-    request_too_large,
     writes,
 )
 
@@ -110,8 +104,6 @@ class GroupCommit:
         self.state = state
         self.limits = limits
         # Each is looked at for every write, and in a struct that takes longer than the comparison.
-        self._key_bytes_max = limits.key_bytes_max
-        self._request_bytes_max = limits.request_bytes_max
         self._storage_bytes_max = limits.storage_bytes_max
         self._pending_bytes_max = limits.pending_bytes_max
         self.writer: Writer  # set before the first write
@@ -123,7 +115,6 @@ class GroupCommit:
             events_max=limits.watch_buffer_events_max,
             bytes_max=limits.watch_buffer_bytes_max,
         )
-        self.followings = Followings(self, state)
         self.queue_waits = QueueWaits(state, self.hub)
         self.durable: Revision = state.revision
         self.durable_leases_count = len(state.leases)
@@ -294,86 +285,10 @@ class GroupCommit:
             return self._no_space()
         return None
 
-    # -- legacy ----------------------------------------------------------------------------
-
-    def begin(self, op: Put | Txn, on_done: OnDone, ahead: Ahead | None = None) -> bool:  # legacy
-        """`Begins.begin`, `RepliesAhead.begin_replying`."""
-        if isinstance(op, Put):
-            size = check_put(op, self.limits)
-        else:
-            check_txn(op, self.limits)
-            size = put_bytes(op)
-            if not writes((op,)):
-                return self._begin_reading(op, on_done)
-        self.check_writable()
-        if self.is_full(size) or self._waiting:
-            return False
-        self._check_pending(0)
-        self._execute(op, size, LegacyCompletion(on_done, ahead))
-        return True
-
-    def expect(self) -> None:  # legacy
-        """`RepliesAhead.expect`."""
-        # Where there are many, the disk is at work anyway.
-        if self._is_lone_writer and not self._under_way:
-            self.writer.expect()
-
     def catch_up(self) -> None:
         """`Store.catch_up`."""
         if self._has_replies:
             self.writer.catch_up()
-
-    def _begin_reading(self, txn: Txn, on_done: OnDone) -> bool:  # legacy
-        self.check_open()
-        try:
-            result = self.state.read_txn(txn, newest=self.durable)
-        except Rejected:
-            return False
-        self._loop.call_soon(on_done, result, None)
-        return True
-
-    def take(self, txn: Txn, on_failed: OnFailed, by: EmbeddedFollowing) -> TxnResult:  # legacy
-        """`Following.take`."""
-        check_txn(txn, self.limits)
-        self._check_takable(put_bytes(txn))
-        before = self.state.revision
-        result = cast("TxnResult", self.state.execute(txn))
-        if self.stage(before, by):
-            self._filling.add(LegacyTaker(on_failed, self.state.revision), None)
-            self.schedule_flush()
-        return result
-
-    def write(  # legacy
-        self, writes: tuple[KeyWrite, ...], on_failed: OnFailed, written: Written, by: EmbeddedFollowing
-    ) -> int:
-        """`Following.write`."""
-        self._check_takable(self._size_of(writes))
-        before = self.state.revision
-        revision = self.state.write(writes)
-        staged = self.stage(before, by)
-        assert staged
-        group = self._filling
-        group.add(LegacyTaker(on_failed, revision), None)
-        if self._sends_replies:
-            reply = written.reply(revision)
-            if reply is not None:
-                group.replies.append(reply)
-        self.schedule_flush()
-        return revision
-
-    def _size_of(self, writes: tuple[KeyWrite, ...]) -> int:  # legacy
-        """The bytes they carry; refuses what is too large."""
-        size = 0
-        for write in writes:
-            key, value = write.key, write.value
-            if len(key) > self._key_bytes_max:
-                check_keys(key, self.limits)
-            size += len(key)
-            if value is not None:
-                size += len(value)
-        if size > self._request_bytes_max:
-            raise request_too_large(size, self.limits)
-        return size
 
     def end_lease(self, lease: int) -> Revision:
         """End a lease without waiting for the disk: it goes with the next commit."""
@@ -401,15 +316,12 @@ class GroupCommit:
 
     # -- waiting for the disk --------------------------------------------------------------
 
-    def stage(self, before: int, by: EmbeddedFollowing | None = None) -> bool:
+    def stage(self, before: int) -> bool:
         """Put what changed, if anything did, into the group that is filling."""
         revision = self.state.revision
         if revision == before:
             return False
-        changes = self.state.changes(revision)
-        self._filling.changes.append(changes)
-        if self.followings.has_others_than(by):
-            self.followings.note(revision, changes, by)
+        self._filling.changes.append(self.state.changes(revision))
         return True
 
     def enlist(self) -> FutureCompletion:
@@ -469,9 +381,7 @@ class GroupCommit:
         self._is_lone_writer = len(group.completions) == 1
         self._filling = Group()
         self._under_way.append(group)
-        if group.replies:  # legacy
-            self._has_replies = True
-        self.writer.commit(group, self._committed, group.replies)
+        self.writer.commit(group, self._committed)
         if self._sends_replies:
             self._attach_replies(group)
         self._on_left()
@@ -507,15 +417,13 @@ class GroupCommit:
             self.fail(error, group)
             return
         self.commits_count += 1
-        first, self.durable = self.durable + 1, group.revision
+        self.durable = group.revision
         self.durable_leases_count = group.leases_count
         if group.compact_revision is not None:
             self.state.compact(group.compact_revision)
             self._on_compacted()
         # Events first: a client that gets its answer may ask what the watches of others have.
         try:
-            if self.followings:
-                self.followings.tell(first, group.revision)
             self.hub.publish(group.revision)
             self.queue_waits.tell()
         finally:
@@ -559,7 +467,6 @@ class GroupCommit:
         if group is not None:
             group.failed(Indeterminate(f"this write may be on disk or not: {error}"))
         filling.failed(StorageFailed(str(self._path), self.failure))
-        self.followings.dismiss(StorageFailed(str(self._path), self.failure))
 
     # -- refusing ------------------------------------------------------------------------
 
@@ -595,19 +502,6 @@ class GroupCommit:
 
     def _overloaded(self, pending: int) -> Overloaded:
         return Overloaded(pending=pending, pending_max=self._pending_bytes_max)
-
-    def _check_takable(self, size: int) -> None:  # legacy
-        """(The alarm is not for this: there is none before `make_room` was tried.)"""
-        self.check_writable()
-        if self.is_full(size):
-            raise NoSpace(size=self.state.size_bytes, size_max=self.limits.storage_bytes_max)
-        self._check_pending(size)
-
-    def _check_pending(self, size: int) -> None:
-        group = self._filling
-        if group.put_bytes > self._pending_bytes_max:
-            raise Overloaded(pending=group.put_bytes, pending_max=self._pending_bytes_max)
-        group.put_bytes += size
 
     def review_space(self) -> None:
         """Writes resume when there is room again, with some to spare so that they do not stutter."""

@@ -103,8 +103,8 @@ class Writer(Protocol):
     @property
     def sends_replies(self) -> bool: ...
 
-    def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
-        """Make a batch durable; the replies may be sent as soon as it is."""
+    def commit(self, batch: Batch, done: Done, /) -> None:
+        """Make a batch durable."""
 
     def expect(self) -> None:
         """A hint that a commit will very likely be made in a moment."""
@@ -140,8 +140,8 @@ class InstantWriter:
     def is_committing(self) -> bool:
         return not self.has_room
 
-    def commit(self, batch: Batch, done: Done, replies: list[Reply], /) -> None:
-        del batch, replies
+    def commit(self, batch: Batch, done: Done, /) -> None:
+        del batch
         self.has_room = False
         self._loop.call_soon(self._committed, done)
 
@@ -180,10 +180,10 @@ class InstantWriter:
 class _Commit:
     """A commit that is under way."""
 
-    __slots__ = ("batch", "done", "error", "frame", "is_synced", "replies", "sequence")
+    __slots__ = ("batch", "done", "error", "frame", "is_synced", "sequence")
 
-    def __init__(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
-        self.batch, self.done, self.replies = batch, done, replies
+    def __init__(self, batch: Batch, done: Done) -> None:
+        self.batch, self.done = batch, done
         self.frame = b""  # unless it is too long for the log
         self.sequence = 0  # of its frame
         self.is_synced = False
@@ -279,9 +279,9 @@ class JournalWriter:
     def is_committing(self) -> bool:
         return bool(self._commits)
 
-    def commit(self, batch: Batch, done: Done, replies: list[Reply]) -> None:
+    def commit(self, batch: Batch, done: Done) -> None:
         assert self.has_room
-        commit = _Commit(batch, done, replies)
+        commit = _Commit(batch, done)
         self._commits.append(commit)
         failure = self._journal.failure
         if failure is not None:
@@ -309,7 +309,7 @@ class JournalWriter:
             self._make_room()
         slot = self._idle.pop()
         slot.commit = commit
-        slot.sync.begin(commit.frame, offset, commit.replies)
+        slot.sync.begin(commit.frame, offset)
         return True
 
     def expect(self) -> None:

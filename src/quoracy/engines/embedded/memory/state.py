@@ -31,7 +31,6 @@ from quoracy.engines.embedded.memory.predicates import compares, has_filters, pa
 from quoracy.engines.embedded.memory.revision_log import Changes, RevisionLog
 from quoracy.engines.embedded.memory.versions import bytes_of, free_before, newest_by_key
 from quoracy.errors import Compacted, DataUnreadable, FutureRevision, KeyNotFound, LeaseNotFound
-from quoracy.store.following import KeyWrite
 from quoracy.store.model import (
     Compare,
     Delete,
@@ -346,28 +345,6 @@ class State:
             result = self._run(op, iter(path), None, changes)
         self._seal(changes)
         return result
-
-    def write(self, writes: tuple[KeyWrite, ...]) -> Revision:  # legacy
-        """Puts and deletes of single keys, each once, in one revision."""
-        for write in writes:
-            if write.lease and write.lease not in self.leases:
-                raise LeaseNotFound(write.lease)
-        revision = Revision(self.revision + 1)
-        boxed: Any = revision
-        changes: list[KeyValue] = []
-        for write in writes:
-            key, value = write.key, write.value
-            record = self._records.get(key)
-            if value is not None:
-                changes.append(self._replace(record, key, value, write.lease, boxed))
-            elif record is not None:
-                prev = record.now
-                if prev is not None:
-                    changes.append(self._remove(record, prev, boxed))
-        if changes:
-            self.revision = revision
-            self._log.append(changes)
-        return self.revision
 
     def end_lease(self, lease: int) -> Revision:
         """End a lease and delete its keys, in one revision."""
