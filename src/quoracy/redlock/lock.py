@@ -189,7 +189,7 @@ class Lock(Enterable[Held]):
             await clock.sleep(pause_s)
 
     async def try_acquire(self) -> Held | None:
-        """Try once.  None: somebody else has it, or tried at the same moment.
+        """Try once.  None: another client has it, or tried at the same moment.
 
         Raises `Unavailable` if a majority of the servers cannot be reached.
         """

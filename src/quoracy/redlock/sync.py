@@ -172,7 +172,7 @@ class Lock(BlockProxy[AsyncLock]):
         return Held(self._portal, self._portal.run(lambda: self._it.acquire(timeout=timeout)))
 
     def try_acquire(self) -> Held | None:
-        """Try once.  None: somebody else has it, or tried at the same moment.
+        """Try once.  None: another client has it, or tried at the same moment.
 
         Raises `Unavailable` if a majority of the servers cannot be reached.
         """

@@ -64,7 +64,7 @@ class Completion:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FutureCompletion(Completion):
-    """A completion whose `future` can be awaited.  It is made when somebody asks for it."""
+    """A completion whose `future` can be awaited.  The future is made on first use."""
 
     __slots__ = ("_future", "_loop", "error", "is_done", "result")
 

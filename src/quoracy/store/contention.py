@@ -2,8 +2,8 @@
 
 Everyone who wants in puts one key, `name/<lease id in hex>`, attached to a lease.  The oldest key
 (least create_revision) is the owner; everyone else waits for the one right before it, and only for that
-one, so a release wakes one waiter and not all of them.  Whoever dies loses the lease, and with it the
-key.
+one, so a release wakes one waiter and not all of them.  A process that dies loses the lease, and with
+it the key.
 The layout is etcd's [client/v3/concurrency], so Quoracy's recipes and etcd's meet in one queue.
 
     place = await join(store, b"jobs/nightly", lease)
@@ -17,7 +17,7 @@ Invariants
     * A lease has at most one place under a name: joining again finds the place it has.
     * Ownership is only reported from one revision at which our own key was there and no older one was.
       [etcd#11456 is what happens otherwise]
-    * Nothing here deletes or overwrites a key that somebody else made: every write is guarded by the
+    * Nothing here deletes or overwrites a key that another caller made: every write is guarded by the
       place's create_revision.
     * No clock and no task of its own: waiting is a watch, and keeping the lease alive is the caller's.
       A cancelled `join` may have joined, as any cancelled write may have happened: a caller that gives
@@ -146,7 +146,7 @@ def joining_if_free(name: bytes, key: bytes, lease: int, value: bytes) -> Txn:
 async def wait_first(store: Store, place: Place) -> Revision:
     """Wait until the place is the first of its queue; the revision at which that was seen.
 
-    Raises `LeaseLost` if the place is gone: its lease ended, or somebody deleted the key.  That is
+    Raises `LeaseLost` if the place is gone: its lease ended, or the key was deleted.  That is
     looked at whenever the one before it leaves, so a caller whose lease ends meanwhile and who should
     not wait for that cancels this.
     """

@@ -160,7 +160,7 @@ class EmbeddedStore(CoroutineStore):
 
     @contextmanager
     def pinned(self, at: int | None = None) -> Iterator[Revision]:
-        """Keep auto-compaction off a revision meanwhile.  A compaction somebody asks for still goes."""
+        """Keep auto-compaction from passing a revision.  A client's compaction still may."""
         self._commits.check_open()
         op = Range(b"\0", at=at, count_only=True)
         check_range(op, self.limits)

@@ -174,7 +174,7 @@ class Maintenance:
         try:
             await self._store.compact(target)
         except (Rejected, Unavailable, Indeterminate):
-            # Somebody compacted further meanwhile, or the disk failed and the alarm says so.
+            # A client compacted further meanwhile, or the disk failed and the alarm says so.
             failed = Alarm.STORAGE_FAILED in self._store.alarms
             if target > self._state.compact_revision and not failed:
                 raise

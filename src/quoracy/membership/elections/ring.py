@@ -406,7 +406,7 @@ class Ring(RankedElector):
         return effects
 
     def _object(self, now: float) -> list[Effect]:
-        """A lower one leads in a newer term, so somebody does not know of us."""
+        """A lower one leads in a newer term, so some participant does not know about us."""
         if self._election_due < math.inf:
             return []
         lost = self._lost(LossReason.SUPERSEDED) if self.is_leader else []

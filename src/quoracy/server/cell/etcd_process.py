@@ -7,7 +7,7 @@ etcd would block within a few hundred lines.
 
 If this process is killed, Linux kills etcd with it (PR_SET_PDEATHSIG): a member that nobody supervises
 would keep the ports and the data from the next one.  On other systems it lives on, and the next node
-waits until somebody ends it.
+waits until an operator ends it.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class LogFile:
         """The errors that etcd logged since the last call; also keeps the file in bounds."""
         try:
             size = self.path.stat().st_size
-        except FileNotFoundError:  # somebody deleted it; etcd still writes into the file without a name
+        except FileNotFoundError:  # it was deleted; etcd still writes into the file without a name
             return []
         if size <= self._read_to:
             return []

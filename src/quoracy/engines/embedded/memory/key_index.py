@@ -9,8 +9,8 @@ deque: a list of some thousands would be moved up for every few that go from its
 searches find a place, and making room there moves at most a chunk.  How many are in the chunks before
 one is kept in a tree of sums (Fenwick's), so that a count walks nothing.  All of it is logarithmic for
 practical purposes.  It holds records and not only keys, so that a walk finds the versions without
-looking each key up in a table that is in main memory.  New keys are put in their place when somebody
-asks for the order, or when there are many: the nodes of sessions, locks and elections mostly go before
+looking each key up in a table that is in main memory.  New keys are sorted in when their order is
+needed, or when there are many: the nodes of sessions, locks and elections are mostly deleted before
 that.
 """
 

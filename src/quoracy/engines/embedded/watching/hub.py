@@ -165,7 +165,7 @@ class WatchHub:
             find = self._synced.find
             for at in range(first, revision + 1):
                 changes = self._state.changes(at)
-                if len(changes) != 1:  # none: a revision of somebody who shares the cluster
+                if len(changes) != 1:  # none: a revision of another program on the cluster
                     self._publish_many(at, changes)
                 elif watchers := find(changes[0].key):
                     made: _Made = {}
