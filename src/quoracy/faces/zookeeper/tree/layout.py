@@ -44,6 +44,7 @@ __all__ = [
     "NOTE_KIND",
     "OWN",
     "SESSION_KIND",
+    "WATCHED",
     "KidsRecord",
     "NodeKind",
     "NodeRecord",
@@ -70,8 +71,10 @@ _KIDS: Final = b"quoracy/zk/c"
 _SESSIONS: Final = b"quoracy/zk/s/"
 NOTE_KEY: Final = b"quoracy/zk/t"
 
-# (Without the prefix itself, which has no byte that says what it is.)
+# What there is to read; not the prefix itself, which has no byte that says what it is.
 EVERYTHING: Final = KeyRange(_PREFIX + b"\0", KeyRange.prefix(_PREFIX).end)
+# What there is to watch: a prefix, since the watchers of a key are found by its prefixes.
+WATCHED: Final = KeyRange.prefix(_PREFIX)
 
 # The byte of a key that says what it is.
 KIND_AT: Final = 11

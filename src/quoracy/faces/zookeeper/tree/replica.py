@@ -151,7 +151,7 @@ class Replica:
             self.applier.stop()
 
     async def _follow(self, revision: int) -> None:
-        async with self._store.watch(layout.EVERYTHING, after=revision) as watch:
+        async with self._store.watch(layout.WATCHED, after=revision) as watch:
             try:
                 self.ready.set()
                 await self.applier.follow(watch)

@@ -268,7 +268,7 @@ class Tree:
         removed: list[bytes] | None = None
         for event in batch.events:
             kv = event.kv
-            kind = kv.key[KIND_AT]
+            kind = kv.key[KIND_AT] if len(kv.key) > KIND_AT else 0
             if kind == NODE_KIND:
                 if kv.version:
                     self._put_node(kv, changes)
