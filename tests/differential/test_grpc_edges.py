@@ -130,7 +130,7 @@ async def test_an_id_stays_taken_when_compaction_ended_its_watch(lockstep: Locks
     assert await lockstep.watch(stream, old) is None
     again = rpc.WatchCreateRequest(key=b"a", watch_id=7)
     assert await lockstep.watch(stream, again) is None
-    assert "mvcc: duplicate watch ID provided on the Watch" in lockstep.news
+    assert "mvcc: duplicate watch ID provided on the WatchStream" in lockstep.news
     await lockstep.cancel(stream, 7)
     assert await lockstep.watch(stream, again) is not None
     await lockstep.settle()

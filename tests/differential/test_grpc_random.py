@@ -79,7 +79,7 @@ def _assert_it_was_not_too_easy(lockstep: Lockstep) -> None:
         "cancel",
         "progress",
         "mvcc: watcher range is empty",
-        "mvcc: duplicate watch ID provided on the Watch",
+        "mvcc: duplicate watch ID provided on the WatchStream",
     }
 
 

@@ -62,7 +62,7 @@ def test_zkcli(server: QuoracyServer) -> None:
 
 def test_words_that_are_listed_are_those_there_are() -> None:
     text = GUIDE.read_text("utf-8")
-    (sentence,) = re.findall(r"\(`\*` is all\):\n(.*?), with ZooKeeper's lines", text, re.DOTALL)
+    (sentence,) = re.findall(r"\(`\*` is all\):(.*?)\. They use ZooKeeper's format", text, re.DOTALL)
     named = re.findall(r"`(\w{4})`", sentence)
     assert sorted(named) == named
     assert {word.encode() for word in named} == {word for word in WORDS if word.isalpha()}

@@ -90,7 +90,7 @@ async def test_id_that_is_taken_is_refused(face: Face) -> None:
     async with face.stream(WATCH) as stream:
         _, refused = await created(stream, create(watch_id=7), create(watch_id=7))
         assert (refused.watch_id, refused.canceled) == (-1, True)
-        assert refused.cancel_reason == "mvcc: duplicate watch ID provided on the Watch"
+        assert refused.cancel_reason == "mvcc: duplicate watch ID provided on the WatchStream"
 
 
 @pytest.mark.parametrize(("key", "end"), [(b"b", b"a"), (b"b", b"b")])

@@ -144,14 +144,14 @@ class Client:
 
 
 class Remote:
-    """A store that does not offer what only one in the same process can: it has to be watched."""
+    """A store that does not say its head revision: every write has to be compared."""
+
+    head_revision = None
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("follow", "make_room"):
-            raise AttributeError(name)
         return getattr(self.store, name)
 
 

@@ -63,7 +63,7 @@ _PROGRESS_MIN_S = 0.1
 
 _RANGE_EMPTY = "mvcc: watcher range is empty"
 _COMPACTED = "etcdserver: mvcc: required revision has been compacted"
-_ID_TAKEN = "mvcc: duplicate watch ID provided on the Watch"
+_ID_TAKEN = "mvcc: duplicate watch ID provided on the WatchStream"
 
 
 class WatchService:
